@@ -204,7 +204,8 @@ class CudaDevice:
     def load_module(self, ptx: str) -> CudaModule:
         """Assemble and load PTX text with the driver's JIT."""
         with self.current(), relaxed_capture():
-            return CudaModule(self, load_module(ptx), ptx)
+            module, log = load_module(ptx)
+            return CudaModule(self, module, ptx, log)
 
     def load_machine_code(self, cubin: bytes, ptx: str) -> CudaModule:
         """Load what :meth:`cubin`, or another assembler, made of ``ptx``. Raises :class:`DeviceError` for
@@ -223,10 +224,11 @@ class CudaDevice:
         """The driver's assembler and its version, for the names of what it makes."""
         return f"driver {driver_build()}"
 
-    def cubin(self, ptx: str) -> bytes:
-        """The machine code that the driver makes of ``ptx`` for this device."""
+    def cubin(self, ptx: str, logs: list[str] | None = None) -> bytes:
+        """The machine code that the driver makes of ``ptx`` for this device; its log is appended to
+        ``logs``."""
         with self.current():
-            return link_cubin(ptx)
+            return link_cubin(ptx, logs)
 
     def synchronize(self, stream: int = 0) -> None:
         """Wait for a stream; with 0, for the default stream."""
@@ -272,9 +274,10 @@ def relaxed_capture() -> Iterator[None]:
 
 
 class CudaModule:
-    """A module in a device's primary context."""
+    """A module in a device's primary context. ``log`` is what the assembler said of it, as far as known."""
 
-    def __init__(self, device: CudaDevice, handle: object, ptx: str):
+    def __init__(self, device: CudaDevice, handle: object, ptx: str, log: str = ""):
+        self.log = log
         self._device = device
         self._handle = handle
         self._ptx = ptx

@@ -13,6 +13,7 @@ more registers spill, and their products wait for each other. Nothing can be don
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 import struct
 from collections.abc import Callable
@@ -49,15 +50,15 @@ class JitLog:
         return "\n".join(part.strip() for part in parts if part.strip())
 
 
-def load_module(ptx: str) -> object:
-    """The driver's module of ``ptx``, in the current context. Raises :class:`DeviceError` with the JIT's
-    log."""
+def load_module(ptx: str) -> tuple[object, str]:
+    """The driver's module of ``ptx``, in the current context, and the JIT's log. Raises :class:`DeviceError`
+    with that."""
     driver, log = bindings(), JitLog()
     image = ptx.encode() + b"\0"
     code, module = driver.cuModuleLoadDataEx(image, len(log.options), log.options, log.values)
     if code != driver.CUresult.CUDA_SUCCESS:
         raise DeviceError(f"the CUDA driver refused the PTX: {describe(driver, code)}", log.text)
-    return module
+    return module, log.text
 
 
 def load_cubin(cubin: bytes) -> object:
@@ -70,15 +71,16 @@ def load_cubin(cubin: bytes) -> object:
     return module
 
 
-def link_cubin(ptx: str) -> bytes:
-    """The machine code (an ELF image) of ``ptx`` for the current context's device.
+def link_cubin(ptx: str, logs: list[str] | None = None) -> bytes:
+    """The machine code (an ELF image) of ``ptx`` for the current context's device. The driver's log of what
+    it did last is appended to ``logs``.
 
     Raises :class:`DeviceError` with the driver's log when it refuses the text.
     """
-    return linked(ptx, _link)
+    return linked(ptx, functools.partial(_link, [] if logs is None else logs))
 
 
-def _link(ptx: str) -> bytes:
+def _link(logs: list[str], ptx: str) -> bytes:
     driver, log = bindings(), JitLog()
     state = call("cuLinkCreate", len(log.options), log.options, log.values)
     try:
@@ -88,6 +90,7 @@ def _link(ptx: str) -> bytes:
         if code != driver.CUresult.CUDA_SUCCESS:
             raise DeviceError(f"the CUDA driver refused the PTX: {describe(driver, code)}", log.text)
         address, size = call("cuLinkComplete", state)
+        logs.append(log.text)
         return ctypes.string_at(address, size)
     finally:
         call("cuLinkDestroy", state)

@@ -3,6 +3,7 @@ on that, where ``ptxas`` is installed."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 
@@ -46,19 +47,26 @@ def read_log(said: str) -> Resources:
     return Resources(int(registers[1]) if registers else 0, stores + loads, local, "ptxas", "; ".join(notes))
 
 
-def remarks_of_assembler(artifact: Artifact) -> tuple[Remark, ...]:
+def remarks_of_assembler(artifact: Artifact, by_driver: str = "") -> tuple[Remark, ...]:
     """What the assembler makes of a kernel's registers and its products; nothing where there is none, or one
-    too old for the target."""
-    if tools.find("ptxas") is None:
-        return ()
+    too old for the target. ``by_driver`` is why the driver's makes products wait for each other."""
     try:
-        used = assembled(artifact)
+        used = assembled(artifact) if tools.find("ptxas") is not None else None
     except DeviceError:
-        return ()
-    found = [_spills(artifact, used.spilled)] if used.spilled else []
-    if used.serialized:
-        found.append(_serialized(artifact, used.serialized))
+        used = None
+    found = [_spills(artifact, used.spilled)] if used is not None and used.spilled else []
+    if by_driver:
+        found.append(_serialized(artifact, by_driver, "driver"))
+    elif used is not None and used.serialized:
+        found.append(_serialized(artifact, used.serialized, "ptxas"))
     return tuple(found)
+
+
+def note_driver(artifact: Artifact, log: str) -> None:
+    """Let the artifact's remarks say what the driver's assembler noted in its ``log`` of the kernel."""
+    serialized = read_log(log).serialized
+    if serialized:
+        artifact.assembled = functools.partial(remarks_of_assembler, by_driver=serialized)
 
 
 def _spills(artifact: Artifact, spilled: int) -> Remark:
@@ -75,12 +83,12 @@ def _spills(artifact: Artifact, spilled: int) -> Remark:
     return Remark("ptxas", "spills", message)
 
 
-def _serialized(artifact: Artifact, why: str) -> Remark:
+def _serialized(artifact: Artifact, why: str, by: str) -> Remark:
     message = (
         f"each product waits for the one before, {why}, at a third of the speed; smaller blocks or more "
         "warps give each thread fewer sums"
     )
-    return Remark("ptxas", "serialized", message, place_of_products(artifact.ptx))
+    return Remark(by, "serialized", message, place_of_products(artifact.ptx))
 
 
 def place_of_products(ptx: str) -> Location | None:

@@ -234,15 +234,17 @@ def machine_name(ptx: str, architecture: str, assembler: str) -> str:
     return hashed(_MACHINE, hashlib.sha256(ptx.encode()).hexdigest(), architecture, assembler)
 
 
-def load_machine_code(name: str) -> bytes | None:
-    """The machine code of an entry, ``None`` when there is none."""
+def load_machine_code(name: str) -> tuple[bytes, str] | None:
+    """The machine code of an entry and what its assembler noted, ``None`` when there is none."""
     found = store.read(name, "machine")
-    return found[1].get("cubin") if found is not None else None
+    return (found[1]["cubin"], found[0].get("notes", "")) if found and "cubin" in found[1] else None
 
 
-def store_machine_code(name: str, cubin: bytes, kernel: str, architecture: str, assembler: str) -> None:
-    """Keep machine code; ``kernel`` is for readers only."""
-    facts = {"kernel": kernel, "target": architecture, "assembler": assembler}
+def store_machine_code(
+    name: str, cubin: bytes, kernel: str, architecture: str, assembler: str, notes: str = ""
+) -> None:
+    """Keep machine code and what the ``assembler`` noted; ``kernel`` is for readers only."""
+    facts = {"kernel": kernel, "target": architecture, "assembler": assembler, "notes": notes}
     store.write(name, "machine", facts, {"cubin": cubin})
 
 

@@ -123,33 +123,41 @@ def load_module(device: Device, ptx: str, kernel: str, target: str, given: bytes
     architecture = device.architecture if chosen == "driver" else target
     version = device.assembler if chosen == "driver" else tools.assembler_version(chosen)
     entry = cache.machine_name(ptx, architecture, version), architecture, version
-    cubin = cache.load_machine_code(entry[0])
+    found = cache.load_machine_code(entry[0])
     if is_whole_program(ptx) and chosen != "ptxas":
-        return _loaded_whole(device, ptx, kernel, cubin is not None, entry)
-    if cubin is not None:
+        return _loaded_whole(device, ptx, kernel, found, entry)
+    if found is not None:
         try:
-            module = device.load_machine_code(cubin, ptx)
+            module = device.load_machine_code(found[0], ptx)
         except DeviceError as error:
             log.warning("the machine code of '%s' on disk is refused, assembling it again: %s", kernel, error)
         else:
             cache.counters.loaded += 1
+            module.log = found[1]
             return module
     return _assembled(device, ptx, kernel, target, chosen, entry)
 
 
 def _loaded_whole(
-    device: Device, ptx: str, kernel: str, is_known: bool, entry: tuple[str, str, str]
+    device: Device, ptx: str, kernel: str, found: tuple[bytes, str] | None, entry: tuple[str, str, str]
 ) -> Module:
     """The module of a text that the driver assembles, or finds in its own cache."""
-    if is_known:
+    if found is not None:
         cache.counters.loaded += 1
-        return device.load_module(ptx)
+        module = device.load_module(ptx)
+        module.log = module.log or found[1]
+        return module
     variants.check_assembling(kernel)
     cache.counters.assembled += 1
     module = device.load_module(ptx)
     name, architecture, version = entry
-    cache.store_machine_code(name, b"", kernel, architecture, version)
+    cache.store_machine_code(name, b"", kernel, architecture, version, _notes(module.log))
     return module
+
+
+def _notes(log: str) -> str:
+    """What is worth keeping of an assembler's log."""
+    return "\n".join(tools.serialized_products(log))
 
 
 def _assembled(
@@ -157,15 +165,17 @@ def _assembled(
 ) -> Module:
     variants.check_assembling(kernel)
     cache.counters.assembled += 1
+    logs = [""]
     try:
-        cubin = device.cubin(ptx) if chosen == "driver" else tools.assemble_with(chosen, ptx, target)
+        cubin = device.cubin(ptx, logs) if chosen == "driver" else tools.assemble_with(chosen, ptx, target)
         module = device.load_machine_code(cubin, ptx)
     except DeviceError as error:
         module = device.load_module(ptx)  # the driver's short way has the last word, and its own error
         log.warning("the machine code of '%s' cannot be kept: %s", kernel, error)
         return module
+    module.log = logs[-1]
     name, architecture, version = entry
-    cache.store_machine_code(name, cubin, kernel, architecture, version)
+    cache.store_machine_code(name, cubin, kernel, architecture, version, _notes(module.log))
     return module
 
 
@@ -176,10 +186,10 @@ def machine_code(ptx: str, kernel: str, target: str) -> bytes:
         return tools.machine_code(ptx, target)
     version = tools.assembler_version(tools.assembler_for(ptx))
     name = cache.machine_name(ptx, target, version)
-    cubin = cache.load_machine_code(name)
-    if cubin:
+    found = cache.load_machine_code(name)
+    if found and found[0]:
         cache.counters.loaded += 1
-        return cubin
+        return found[0]
     cubin = tools.machine_code(ptx, target)
     cache.counters.assembled += 1
     cache.store_machine_code(name, cubin, kernel, target, version)

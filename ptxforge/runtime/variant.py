@@ -12,6 +12,7 @@ from ptxforge.compiler import Artifact, Assembly
 from ptxforge.driver.cuda import CudaDevice
 from ptxforge.driver.protocol import Device, Function, FunctionAttributes
 from ptxforge.runtime import compiling, hooks, tools
+from ptxforge.runtime.assembled import note_driver
 from ptxforge.runtime.devices import default_device, device
 from ptxforge.runtime.slots import Launcher, raw_launcher
 from ptxforge.runtime.variants import GPUTarget, Key, Metadata, metadata_of
@@ -151,6 +152,7 @@ class CompiledKernel:
             return device.load_kernel(self.artifact)
         made = self.artifact
         module = compiling.load_module(device, made.ptx, self.name, made.target, self.machine_code)
+        note_driver(made, getattr(module, "log", ""))
         return module.function(self.name)
 
     def _check_fits(self, device: Device) -> None:

@@ -75,6 +75,8 @@ class FakeDriver:
         self.captured: set[int] = set()
         self.loaded: list[str] = []
         """What was assembled, and what modules were loaded from."""
+        self.notes = b""
+        """What the assembler says of texts that it takes."""
         self.refuses_machine_code = False
         self.version = 13000
         self.streams: list[int] = []
@@ -207,19 +209,26 @@ class FakeDriver:
                 values[options.index("CU_JIT_ERROR_LOG_BUFFER")][:19] = b"line 3: wrong token"
             return CUresult.CUDA_ERROR_INVALID_PTX, None
         self.image, self.capture_mode_of_loading = image, self.capture_mode
+        if options:
+            self._note(options, values)
         return _OK, image
+
+    def _note(self, options, values):
+        """Write what the assembler notes into the buffer for it."""
+        values[options.index("CU_JIT_INFO_LOG_BUFFER")][: len(self.notes)] = self.notes
 
     def cuDriverGetVersion(self):
         return _OK, self.version
 
     def cuLinkCreate(self, count, options, values):
-        return _OK, SimpleNamespace()
+        return _OK, SimpleNamespace(buffers=(options, values))
 
     def cuLinkAddData(self, state, kind, image, size, name, count, options, values):
         assert kind == "CU_JIT_INPUT_PTX" and size == len(image)
         if b"wrong" in image:
             return (CUresult.CUDA_ERROR_INVALID_PTX,)
         state.memory = ctypes.create_string_buffer(CUBIN + image[:-1])
+        self._note(*state.buffers)
         return (_OK,)
 
     def cuLinkComplete(self, state):
