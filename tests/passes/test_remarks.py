@@ -17,8 +17,10 @@ from benchmarks.dialects import load
 from ptxforge import cli
 from ptxforge.compiler import compile_function
 from ptxforge.ir.core import Function
+from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.parser import parse_function
 from ptxforge.ir.pressure import holders_at_the_peak
+from ptxforge.passes.warpgroup_dots import why_not
 from ptxforge.runtime import assembled, tools
 from ptxforge.support.location import Location
 from ptxforge.support.remarks import KINDS, Remark, Remarks
@@ -317,12 +319,12 @@ def batch(a, b, c, KIND: tl.constexpr):
 
 
 def chain(a, b, c, KIND: tl.constexpr):
-    """(a @ b + 1) @ (b + 1)"""
+    """(a @ b + 1) @ (b + 1), or with ``first`` (a @ (b + 1) + 1) @ b."""
     i, j = tl.arange(0, 64), tl.arange(0, 64)
     x = tl.load(a + i[:, None] * 64 + j[None, :])
     y = tl.load(b + i[:, None] * 64 + j[None, :])
-    first = (tl.dot(x, y) + 1).to(tl.float16)
-    tl.store(c + i[:, None] * 64 + j[None, :], tl.dot(first, y + 1))
+    first = (tl.dot(x, y + 1 if KIND == "first" else y) + 1).to(tl.float16)
+    tl.store(c + i[:, None] * 64 + j[None, :], tl.dot(first, y if KIND == "first" else y + 1))
 
 
 def precise(a, b, c, KIND: tl.constexpr):
@@ -349,6 +351,7 @@ HOPPER = [  # kernel, constants, options, elements
     (tile, SQUARE | {"KIND": "right"}, {}, HALVES),
     (tile, SQUARE | {"KIND": "left"}, {}, HALVES),
     (chain, {"KIND": ""}, {}, HALVES),
+    (chain, {"KIND": "first"}, {}, HALVES),
     (chain, {"KIND": ""}, {"num_warps": 8}, HALVES),
     (batch, {"KIND": ""}, {}, HALVES),
     *((precise, {"KIND": kind}, {}, WORDS) for kind in ("tf32x3", "bf16x3", "ieee", "tf32")),
@@ -381,3 +384,18 @@ def test_why_hopper_has_no_part_in_it(golden):
         said += [f"{r.kind}: {r.message}" for r in made.remarks if r.kind != "narrow-access"]
     text = re.sub(r"in line \d+", "in line …", "\n".join([*said, ""]))
     golden(Path(__file__).parent / "golden" / "hopper_remarks.txt", text)
+
+
+def test_a_product_that_is_not_deep_enough():
+    """The language has no such product, IR may."""
+    function = parse_function("""
+func @f() attributes {num_warps = 4} {
+  %a = constant {value = 0.0} : tensor<64x8xf16>
+  %b = constant {value = 0.0} : tensor<8x64xf16>
+  %c = constant {value = 0.0} : tensor<64x64xf32>
+  %d = dot %a, %b, %c : (tensor<64x8xf16>, tensor<8x64xf16>, tensor<64x64xf32>) -> tensor<64x64xf32>
+  return
+}
+""")
+    (dot,) = function.walk(Dot)
+    assert why_not(dot, 4, False) == "it has 16 bytes along k, wgmma takes 32; use a larger block along k"
