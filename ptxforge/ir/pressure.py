@@ -1,4 +1,5 @@
-"""How many registers tensors take: one of them, what a loop holds, and all where they take most.
+"""How many registers there are for a thread, and how many tensors take: one of them, what a loop holds, and
+all where they take most.
 
 A value lives from where it is made to its last use; to the end of a loop that uses it and does not make it;
 what a loop carries lives as long as the loop. That counts every tensor for itself: an accumulator and the
@@ -21,6 +22,17 @@ from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts.encodings import DotOperand, elements_per_thread
 from ptxforge.support import machine
+
+
+def room(threads: int) -> int:
+    """The registers that a thread can have where a multiprocessor holds so many."""
+    return min(machine.MOST_REGISTERS, machine.REGISTERS_PER_MULTIPROCESSOR // threads)
+
+
+def blocks_with(registers: int, threads: int) -> int:
+    """How many blocks of so many threads a multiprocessor has the registers for, when each thread takes so
+    many."""
+    return machine.REGISTERS_PER_MULTIPROCESSOR // (registers * threads)
 
 
 @attrs.frozen(slots=True)

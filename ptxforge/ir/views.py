@@ -93,6 +93,5 @@ def matrices_of(tensor: T.TensorType, view: View) -> LdMatrix | None:
 def _later_along_k(registers: LinearLayout, layout: DotOperand) -> list[int]:
     """The bits of a register's number that lead to another instruction along k:
     it is done after all of this k's."""
-    extent = max(layout.k_width, 1) * (8 if layout.parent.instr_shape[-2] == 16 else 4)
     columns = (registers.unflatten(column) for column in registers.columns_of(REGISTER))
-    return [bit for bit, at in enumerate(columns) if at[layout.k_dim] >= extent]
+    return [bit for bit, at in enumerate(columns) if at[layout.k_dim] >= layout.depth_of_instruction]

@@ -35,7 +35,14 @@ from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.mbarrier import TensorLoad
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.tensor_store import TensorStore
-from ptxforge.ir.pressure import carried_by_loops, largest_tile, registers_of, streams_much
+from ptxforge.ir.pressure import (
+    blocks_with,
+    carried_by_loops,
+    largest_tile,
+    registers_of,
+    room,
+    streams_much,
+)
 from ptxforge.ir.warps import warps_of
 from ptxforge.layouts.encodings import Mma
 from ptxforge.support import machine
@@ -66,23 +73,22 @@ def _blocks(function: Function, products: tuple[Product, ...]) -> int | None:
     if streams_much(function):
         return None
     if words >= ranges[0][0] and live > 2 * words:
-        return max(1, min(2, machine.REGISTERS_PER_MULTIPROCESSOR // (live * threads)))
+        return max(1, min(2, blocks_with(live, threads)))
     if not any(low <= words <= high for low, high in ranges):
         return _blocks_that_load_ahead(function, threads)
-    room = machine.REGISTERS_PER_MULTIPROCESSOR // (2 * words * threads)
-    return min(2, room) or None
+    return min(2, blocks_with(2 * words, threads)) or None
 
 
 def _blocks_that_load_ahead(function: Function, threads: int) -> int | None:
     """How many blocks half of a multiprocessor's warps are, if a loop that accumulates booleans can do with
     the registers that each thread then has."""
     together = machine.WARPS_PER_MULTIPROCESSOR * machine.WARP_SIZE // 2
-    room = machine.REGISTERS_PER_MULTIPROCESSOR // together - machine.REGISTERS_BESIDE_LOADS
+    most = room(together) - machine.REGISTERS_BESIDE_LOADS
     for loop in function.walk(For):
         if loop.accumulates_booleans:
             carried = [v.type for v in loop.carried if isinstance(v.type, T.TensorType)]
             loaded = [op.result.type for op in loop.body.of(Load) if isinstance(op.result.type, T.TensorType)]
             tiles = carried + machine.ITERATIONS_SIDE_BY_SIDE * loaded
-            if loaded and sum(map(registers_of, tiles)) <= room:
+            if loaded and sum(map(registers_of, tiles)) <= most:
                 return max(1, together // threads)
     return None

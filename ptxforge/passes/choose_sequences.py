@@ -31,7 +31,7 @@ from ptxforge.ir.ops.arith import CmpI, DivF, DivSI, DivUI, RemSI, RemUI
 from ptxforge.ir.ops.control import ancestors, loops_around
 from ptxforge.ir.ops.math import Cos, Exp, Periodic, Sin, Tan
 from ptxforge.ir.ops.reduce import Associative, Reduce, Scan
-from ptxforge.ir.pressure import holders_at_the_peak, streams_much
+from ptxforge.ir.pressure import holders_at_the_peak, room, streams_much
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts.encodings import elements_per_thread
 from ptxforge.layouts.linear import WARP
@@ -128,8 +128,7 @@ def _may_have(op: Operation, count: int) -> bool:
 def _is_crowded(function: Function) -> bool:
     """Whether the tensors that are live at once are more than a thread has registers for."""
     threads = machine.WARP_SIZE * function.attributes["num_warps"]
-    room = min(machine.MOST_REGISTERS, machine.REGISTERS_PER_MULTIPROCESSOR // threads)
-    return sum(holder.registers for holder in holders_at_the_peak(function)) > room
+    return sum(holder.registers for holder in holders_at_the_peak(function)) > room(threads)
 
 
 # -- remainders --------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.partition import Partition, allocation_of, users_of
 from ptxforge.ir.ops.shared import LocalAlloc, LocalDealloc, NextPhase, NextSlot
 from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
-from ptxforge.ir.pressure import held_by_products, registers_of
+from ptxforge.ir.pressure import held_by_products, registers_of, room
 from ptxforge.passes.dce import Liveness, dce, sweep
 from ptxforge.passes.flatten_loops import StaysError, keep_for_all_iterations, room_side_by_side
 from ptxforge.passes.persistent_programs import stages_of
@@ -223,8 +223,7 @@ def _suffice(taken: int, warps: int) -> bool:
 
 def _launched_registers(warps: int) -> int:
     """Registers of a thread with which so many warps, and four more, fill a multiprocessor."""
-    threads = machine.WARP_SIZE * (warps + machine.WARPS_SET_TOGETHER)
-    return machine.REGISTERS_PER_MULTIPROCESSOR // threads // 8 * 8
+    return room(machine.WARP_SIZE * (warps + machine.WARPS_SET_TOGETHER)) // 8 * 8
 
 
 def _consumer_registers(warps: int) -> int:

@@ -42,7 +42,7 @@ from ptxforge.ir.ops.control import For, ancestors, loops_around
 from ptxforge.ir.ops.convert_layout import unconverted
 from ptxforge.ir.ops.shared import LocalAlloc, LocalStore
 from ptxforge.ir.ops.tensor_store import StoreBox, StoreWait, TensorStore
-from ptxforge.ir.pressure import held_by_products
+from ptxforge.ir.pressure import blocks_with, held_by_products
 from ptxforge.layouts import wgmma
 from ptxforge.layouts.banks import offsets_of
 from ptxforge.layouts.encodings import Shared
@@ -145,8 +145,7 @@ def _room(function: Function, target: Target) -> int:
     taken = sum(op.result.type.bytes for op in function.walk(LocalAlloc))
     warps = function.attributes["num_warps"]
     by_threads = machine.WARPS_PER_MULTIPROCESSOR // warps
-    registers = machine.WARP_SIZE * warps * (machine.REGISTERS_BESIDE_FLIGHTS + _held(function))
-    by_registers = machine.REGISTERS_PER_MULTIPROCESSOR // registers
+    by_registers = blocks_with(machine.REGISTERS_BESIDE_FLIGHTS + _held(function), machine.WARP_SIZE * warps)
     blocks = min(target.max_shared_bytes // max(taken, 1), by_threads, by_registers)
     return target.max_shared_bytes // max(blocks, 1) - taken
 

@@ -56,7 +56,7 @@ from ptxforge.ir.ops.shared import (
     MemDescTrans,
 )
 from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
-from ptxforge.ir.pressure import registers_of
+from ptxforge.ir.pressure import registers_of, room
 from ptxforge.ir.views import memory_of
 from ptxforge.support import machine
 from ptxforge.support.worklist import each_once
@@ -170,8 +170,7 @@ def _have_room(loop: For, products: list[Product], sums: Iterable[Product], thre
     words = sum(registers_of(p.total.type) for p in sums)
     words += max(sum(registers_of(p.total.type) for p in some) for some in (early, late))
     words += sum(registers_of(p.start.a.type) for p in products if isinstance(p.start.a.type, T.TensorType))
-    limit = min(machine.MOST_REGISTERS, machine.REGISTERS_PER_MULTIPROCESSOR // threads)
-    return words + machine.REGISTERS_BESIDE_FLIGHTS <= limit
+    return words + machine.REGISTERS_BESIDE_FLIGHTS <= room(threads)
 
 
 # -- starts and waits --------------------------------------------------------------------------------------
