@@ -34,7 +34,7 @@ INTERLEAVE  ``ldmatrix`` transposes 16-bit elements only. Of an operand of other
 PANELS      Where 16-bit rows of B lie along n in memory, each warp's columns are neighbours: it reads one
             panel of B, and has whole lines of the result to store without waiting for other warps. (Where
             B's rows lie along k, this gains nothing.)
-TURN        c = a b is also cᵀ = bᵀ aᵀ. An instruction wants the registers of its left operand in fours, two
+EXCHANGED   c = a b is also cᵀ = bᵀ aᵀ. An instruction wants the registers of its left operand in fours, two
             rows by two words along k, those of the right one in pairs along k. So words that lie across k
             are better on the left, where they come in pairs; and a wide operand along k, read in long words
             because its partner is narrow, is better on the right: else each of its registers must be moved.
@@ -61,9 +61,9 @@ from ptxforge.layouts.product_steps import blocked_for_fma
 from ptxforge.passes.analysis.reasons import why_no_tensor_core
 from ptxforge.passes.conversions import converted
 from ptxforge.passes.warpgroup_dots import (
-    are_better_turned,
+    are_better_transposed,
     comes_from_dot,
-    has_turned_left,
+    has_transposed_left,
     use_warpgroups,
     why_not,
 )
@@ -99,7 +99,7 @@ def _by_warpgroups(dot: Dot, num_warps: int, in_chain: bool) -> bool:
     """See WARPGROUPS."""
     if use_warpgroups(dot, num_warps, in_chain):
         return True
-    if in_chain or not are_better_turned(dot, num_warps):
+    if in_chain or not are_better_transposed(dot, num_warps):
         return False
     return use_warpgroups(_transposed_product(dot), num_warps, in_chain)
 
@@ -179,7 +179,7 @@ def _tf32(b: Builder, x: Value) -> tuple[Value, Value]:
 
 
 def _is_better_transposed(dot: Dot) -> bool:
-    """See TURN."""
+    """See EXCHANGED."""
     if len(dot.result.type.shape) != 2 or _feeds_another_dot(dot) or comes_from_dot(dot):
         return False
     bits = dot.a.type.element.bits
@@ -264,7 +264,7 @@ def _balance(shape: tuple[int, ...], num_warps: int, instruction: tuple[int, int
 
 def _is_in_chain(dot: Dot) -> bool:
     """Whether warps keep rows of the result, or of what was made of another dot's, for ``wgmma``."""
-    return _feeds_another_dot(dot) or (comes_from_dot(dot) and not has_turned_left(dot))
+    return _feeds_another_dot(dot) or (comes_from_dot(dot) and not has_transposed_left(dot))
 
 
 def _feeds_another_dot(dot: Dot) -> bool:

@@ -57,7 +57,7 @@ def continuation_of(
         return None
     pairs = dict(zip(loads, others[following]))
     is_same = len(loads) == len(others[following]) and all(
-        _are_same(loop, mine, following, theirs, by_tma) for mine, theirs in pairs.items()
+        _are_same(loop, first, following, second, by_tma) for first, second in pairs.items()
     )
     if not (is_same and 0 < iterations <= distance and by_tma.rectangles.forms.ends_exactly(loop)):
         return None
@@ -71,10 +71,10 @@ def _behind(loop: For) -> Iterator[Operation]:
         op = op.next
 
 
-def _are_same(loop: For, mine: Load, following: For, theirs: Load, by_tma: TensorLoads) -> bool:
+def _are_same(loop: For, first: Load, following: For, second: Load, by_tma: TensorLoads) -> bool:
     """See SAME."""
-    one, other = by_tma.rectangle(mine), by_tma.rectangle(theirs)
-    if None in (one, other) or one.base is not other.base or _tile_type(mine) != _tile_type(theirs):
+    one, other = by_tma.rectangle(first), by_tma.rectangle(second)
+    if None in (one, other) or one.base is not other.base or _tile_type(first) != _tile_type(second):
         return False
     return _at(one, loop.induction, following.induction) == list(other.dimensions)
 

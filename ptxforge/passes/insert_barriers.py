@@ -172,9 +172,9 @@ class _State(NamedTuple):
     flying: tuple[frozenset[Interval], ...] = ()
 
     def join(self, other: _State) -> _State:
-        (*mine, flying), (*its, others) = self, other
+        (*first, flying), (*second, others) = self, other
         groups = itertools.zip_longest(flying, others, fillvalue=frozenset())
-        return _State(*(a | b for a, b in zip(mine, its)), tuple(a | b for a, b in groups))
+        return _State(*(a | b for a, b in zip(first, second)), tuple(a | b for a, b in groups))
 
     def behind_barrier(self, of_cluster: bool = False) -> _State:
         """All threads have met: nothing is pending but what tensor cores and copies are still reading."""

@@ -166,8 +166,8 @@ class Rings:
         b = Builder.at(following.body.terminator)
         moved = b.value(NextSlot, slot, count=self.count), b.value(NextPhase, phase, slot, count=self.count)
         following.body.terminator.set_operands([*following.body.terminator.operands, *moved])
-        for mine, load in continuation.loads.items():
-            buffer, barriers = self.tiles[mine]
+        for earlier, load in continuation.loads.items():
+            buffer, barriers = self.tiles[earlier]
             b = Builder.at(load)
             wait = b.create(BarrierWait, pick(b, barriers, slot).result, phase)
             source = pick(b, buffer, slot, wait.result)

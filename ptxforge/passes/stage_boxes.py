@@ -102,8 +102,8 @@ def _may_meet(one: StoreBox, other: StoreBox, forms: LinearForms) -> bool:
         return True
     box = list(one.map.attributes["box"])
     box[-1] = one.value.type.shape[1]
-    for side, mine, its in zip(box, one.coordinates, other.coordinates):
-        apart = add(forms.scalar(mine), forms.scalar(its), -1)
+    for side, first, second in zip(box, one.coordinates, other.coordinates):
+        apart = add(forms.scalar(first), forms.scalar(second), -1)
         if set(apart) == {()} and abs(apart[()]) >= side:
             return False
     return True

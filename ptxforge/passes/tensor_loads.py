@@ -256,8 +256,8 @@ def _reaches_a_load(value: Value) -> bool:
 
 def _same_tensor(one: Rectangle, other: Rectangle) -> bool:
     """Whether two rectangles lie in one tensor."""
-    mine, its = ([(d.size, d.stride) for d in each.dimensions] for each in (one, other))
-    return one.base is other.base and mine == its
+    first, second = ([(d.size, d.stride) for d in each.dimensions] for each in (one, other))
+    return one.base is other.base and first == second
 
 
 def _share_a_loop(one: Operation, other: Operation) -> bool:

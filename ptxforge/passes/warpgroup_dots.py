@@ -26,9 +26,9 @@ KEPT        Where a loop has two products or more, an A that is the same in all 
             memory, too: in such a loop ptxas 13.0 gives registers that ``wgmma`` only reads to the next
             product's A (seen in the machine code of attention whose queries are scaled before the loop, and
             of its gradients, and in their results).
-TURNED      An A that is the transpose of what another product gave is stored as it was computed, and read
+TRANSPOSED  An A that is the transpose of what another product gave is stored as it was computed, and read
             transposed: rows would leave their warps through shared memory in any case.
-TURN        c = a b is also cᵀ = bᵀ aᵀ: where B can come through registers only (weights that are widened, f32
+EXCHANGED   c = a b is also cᵀ = bᵀ aᵀ: where B can come through registers only (weights that are widened, f32
             along n), it becomes the left operand.
 PLACE       A tile that was loaded outside of the dot's loop is put into shared memory there, once; dots that
             take it in the same layout share it.
@@ -74,7 +74,7 @@ def use_warpgroups(dot: Dot, num_warps: int, in_chain: bool) -> bool:
     if layout is None:
         return False
     right = _in_memory(dot.b, 0, layout)
-    left = _in_memory(dot.a, 1, layout) or _kept_in_memory(dot) or _turned_in_memory(dot)
+    left = _in_memory(dot.a, 1, layout) or _kept_in_memory(dot) or _transposed_in_memory(dot)
     if right is None or (left is None and not _may_be_in_registers(dot.a)):
         return False
     if dot.a.type.shape[1] * dot.a.type.element.bits < 8 * wgmma.K_BYTES:
@@ -83,15 +83,15 @@ def use_warpgroups(dot: Dot, num_warps: int, in_chain: bool) -> bool:
     return True
 
 
-def are_better_turned(dot: Dot, num_warps: int) -> bool:
+def are_better_transposed(dot: Dot, num_warps: int) -> bool:
     """Whether the product of the transposed operands in exchanged roles is one for warpgroups, where that of
-    ``dot`` is not; see TURN."""
+    ``dot`` is not; see EXCHANGED."""
     if len(dot.result.type.shape) != 2 or not _has_type(dot):
         return False
     layout = wgmma.accumulators(dot.result.type.shape[::-1], num_warps, False)
     if layout is None or dot.a.type.shape[1] * dot.a.type.element.bits < 8 * wgmma.K_BYTES:
         return False
-    return _may_be_in_registers(dot.b) and _in_memory(dot.a, 0, layout, is_turned=True) is not None
+    return _may_be_in_registers(dot.b) and _in_memory(dot.a, 0, layout, is_transposed=True) is not None
 
 
 def why_not(dot: Dot, num_warps: int, in_chain: bool) -> str:
@@ -164,27 +164,27 @@ def _has_type(dot: Dot) -> bool:
 
 def _loaded(value: Value) -> tuple[Load, list[Trans]] | None:
     """The load whose elements ``value`` has, and the transposes on the way, the load's user first."""
-    op, turns = _origin(value)
-    return (op, turns) if isinstance(op, Load) else None
+    op, transposes = _origin(value)
+    return (op, transposes) if isinstance(op, Load) else None
 
 
 def _origin(value: Value) -> tuple[Operation | None, list[Trans]]:
     """What makes the elements of ``value``, and the transposes on the way, the first one first."""
-    turns: list[Trans] = []
+    transposes: list[Trans] = []
     op = value.defining_op
     while op is not None and (op.is_transpose or op.changes_layout):
         if op.is_transpose:
-            turns.insert(0, op)
+            transposes.insert(0, op)
         op = op.operands[0].defining_op
-    return op, turns
+    return op, transposes
 
 
 class _Tile:
     """An operand that may lie in shared memory: what was loaded, or computed, the transposes behind that, and
     its layout there (that of ``value``)."""
 
-    def __init__(self, value: Value, turns: list[Trans], layout):
-        self.value, self.turns, self.layout = value, turns, layout
+    def __init__(self, value: Value, transposes: list[Trans], layout):
+        self.value, self.transposes, self.layout = value, transposes, layout
 
     def allocate(self) -> Value:
         """Put the tile into shared memory as soon as it is there, unless an earlier dot has done so; the view
@@ -195,32 +195,32 @@ class _Tile:
         there = next((u for u in users if ALLOCATES in u.traits and u.result.type is described), op)
         b = Builder.at(self.value.owner_block.first) if there is None else Builder.after(there)
         view = b.value(LocalAlloc, self.value, type=described) if there is op else there.result
-        for turn in self.turns:
-            view = b.value(MemDescTrans, view, order=turn.order)
+        for transpose in self.transposes:
+            view = b.value(MemDescTrans, view, order=transpose.order)
         return view
 
 
-def _in_memory(value: Value, k_dim: int, layout: Mma, is_turned: bool = False) -> _Tile | None:
-    """See MEMORY. ``is_turned``: of the transpose of ``value``, whether there is one."""
+def _in_memory(value: Value, k_dim: int, layout: Mma, is_transposed: bool = False) -> _Tile | None:
+    """See MEMORY. ``is_transposed``: of the transpose of ``value``, whether there is one."""
     found = _loaded(value)
     if found is None:
         return None
-    load, turns = found
+    load, transposes = found
     order = load.result.type.layout.order
-    for turn in turns:
-        order = tuple(turn.order.index(d) for d in order)
+    for transpose in transposes:
+        order = tuple(transpose.order.index(d) for d in order)
     columns = wgmma.ROWS if k_dim == 1 else wgmma.columns_of_instruction(layout)
     shape = value.type.shape
-    if is_turned:
+    if is_transposed:
         order, shape = tuple(1 - d for d in order), shape[::-1]
     shared = wgmma.shared_for_operand(shape, order, value.type.element.bits, k_dim, columns)
-    if shared is None or is_turned:
-        return None if shared is None else _Tile(load.result, turns, shared)
-    for turn in reversed(turns):
-        back = tuple(turn.order.index(d) for d in range(len(turn.order)))
+    if shared is None or is_transposed:
+        return None if shared is None else _Tile(load.result, transposes, shared)
+    for transpose in reversed(transposes):
+        back = tuple(transpose.order.index(d) for d in range(len(transpose.order)))
         shared = infer_trans(shared, back, shape)
         shape = tuple(shape[d] for d in back)
-    return _Tile(load.result, turns, shared)
+    return _Tile(load.result, transposes, shared)
 
 
 def _kept_in_memory(dot: Dot) -> _Tile | None:
@@ -249,10 +249,10 @@ def _is_invariant(value: Value, dot: Dot, loop: Loop) -> bool:
     return True
 
 
-def has_turned_left(dot: Dot) -> bool:
-    """Whether A is the transpose of what a product gave, of elements that may lie along m; see TURNED."""
-    is_turned = [turn.order for turn in _origin(dot.a)[1]] == [(1, 0)]
-    return is_turned and dot.a.type.element.bits == 16 and comes_from_dot(dot)
+def has_transposed_left(dot: Dot) -> bool:
+    """Whether A is the transpose of what a product gave, of elements that may lie along m; see TRANSPOSED."""
+    is_transposed = [transpose.order for transpose in _origin(dot.a)[1]] == [(1, 0)]
+    return is_transposed and dot.a.type.element.bits == 16 and comes_from_dot(dot)
 
 
 def comes_from_dot(dot: Dot) -> bool:
@@ -268,14 +268,14 @@ def comes_from_dot(dot: Dot) -> bool:
     return False
 
 
-def _turned_in_memory(dot: Dot) -> _Tile | None:
-    """See TURNED."""
-    if not has_turned_left(dot):
+def _transposed_in_memory(dot: Dot) -> _Tile | None:
+    """See TRANSPOSED."""
+    if not has_transposed_left(dot):
         return None
-    op, turns = _origin(dot.a)
+    op, transposes = _origin(dot.a)
     shape, bits = dot.a.type.shape, dot.a.type.element.bits
     layout = wgmma.shared_for_operand(shape, (0, 1), bits, 1, wgmma.ROWS)
-    return None if layout is None else _Tile(op.result, turns, infer_trans(layout, (1, 0), shape))
+    return None if layout is None else _Tile(op.result, transposes, infer_trans(layout, (1, 0), shape))
 
 
 # -- rewriting -------------------------------------------------------------------------------------------

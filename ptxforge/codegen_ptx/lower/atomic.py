@@ -60,13 +60,14 @@ def atomic_rmw(ctx: Lowering, op: ops.AtomicRMW) -> None:
     width = op.width
     values, places = ctx.get(op.value), pointers.addresses(ctx.b, ctx.get(op.pointer)[::width])
     masks = ctx.get(op.mask)[::width] if op.mask is not None else [None] * len(places)
-    copies, mine = thread_owner(ctx, op.value.type)
+    copies, owner_predicate = thread_owner(ctx, op.value.type)
     active = [i for i in range(len(places)) if not (i * width) & copies and masks[i] != 0]
     access = _Access(ctx, op, element, used, alone=len(active) == 1)
     result: list = [0] * len(values)
     access.fence_before()
     for i in active:
-        old = access.update(places[i], values[i * width : (i + 1) * width], ctx.b.both(masks[i], mine))
+        predicate = ctx.b.both(masks[i], owner_predicate)
+        old = access.update(places[i], values[i * width : (i + 1) * width], predicate)
         result[i * width : (i + 1) * width] = old
     access.fence_after()
     ctx.set(op, _share(ctx, op, result, element) if op.is_used else result)
@@ -77,7 +78,7 @@ def atomic_cas(ctx: Lowering, op: ops.AtomicCAS) -> None:
     b = ctx.b
     element = T.element_type(op.value.type)
     places = pointers.addresses(b, ctx.get(op.pointer))
-    copies, mine = thread_owner(ctx, op.value.type)
+    copies, owner_predicate = thread_owner(ctx, op.value.type)
     active = [i for i in range(len(places)) if not i & copies]
     access = _Access(ctx, op, element, True, alone=len(active) == 1)
     kind = register_class(element)
@@ -86,10 +87,10 @@ def atomic_cas(ctx: Lowering, op: ops.AtomicCAS) -> None:
     for i in active:
         old = b.new(kind)
         compare, value = (_operand(b, ctx.get(v)[i], element) for v in (op.compare, op.value))
-        if mine is not None:
+        if owner_predicate is not None:
             b.copy(old, 0)
         template = f"atom{access.order}.global.cas.b{element.bits} %s, [%s+%s], %s, %s;"
-        b.effect(template, old, *places[i], compare, value, guard=mine)
+        b.effect(template, old, *places[i], compare, value, guard=owner_predicate)
         result[i] = old
     access.fence_after()
     ctx.set(op, _share(ctx, op, result, element) if op.is_used else result)
@@ -253,10 +254,10 @@ def _share_tile(ctx: Lowering, op: Operation, layout, result: list, element: T.T
     copies, threads = replication(layout)
     thread = thread_xor(b, [c * size for c in thread_columns(layout)])
     addresses = [shared_address(b, thread, op.scratch_offset + c * size) for c in register_constants(layout)]
-    mine = owner(b, threads)
+    owner_predicate = owner(b, threads)
     for register, (address, x) in enumerate(zip(addresses, result, strict=True)):
         if not register & copies:
-            store_words(b, address, [to_word(b, x, element)], mine)
+            store_words(b, address, [to_word(b, x, element)], owner_predicate)
     barrier(b)
     kind = word_class(element)
     loaded = {r: from_word(b, load_words(b, a, 1, kind)[0], element)

@@ -101,11 +101,11 @@ def recompute(ctx: Lowering, op: ops.Recompute) -> None:
     """Values are lowered again, from a copy of the thread's number that the assembler cannot see through: it
     would otherwise merge the two. Outside all control flow this copy serves all that follows."""
     if op.parent is ctx.function.body:
-        ctx.b.start_anew()
+        ctx.b.recompute_thread_values()
         _lower_again(ctx, op)
     else:
         ctx.b.forget()
-        with ctx.b.fresh_thread():
+        with ctx.b.opaque_thread():
             _lower_again(ctx, op)
 
 

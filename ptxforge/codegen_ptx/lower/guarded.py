@@ -47,9 +47,9 @@ class Vector(NamedTuple):
 
 
 def guarded_vector(
-    b: Builder, places: Sequence, masks: Sequence, size: int, aligned: bool, mine=None
+    b: Builder, places: Sequence, masks: Sequence, size: int, aligned: bool, owner_predicate=None
 ) -> Vector:
-    """A vector of elements of ``size`` bytes. ``masks`` has an entry per element; ``mine`` is a predicate
+    """A vector of elements of ``size`` bytes. ``masks`` has an entry per element; ``owner_predicate`` is one
     for all of them."""
     base, offset = pointers.address(b, places[0])
     contiguous = _contiguous(b, places, size)
@@ -57,7 +57,8 @@ def guarded_vector(
     whole = b.both(fits, masks[-1])
     wanted = _either(b, masks[0], _opposite(b, contiguous))
     single = b.both(wanted, _opposite(b, whole))
-    return Vector(places, masks, b.both(whole, mine), b.both(single, mine), base, offset)
+    whole, single = (b.both(each, owner_predicate) for each in (whole, single))
+    return Vector(places, masks, whole, single, base, offset)
 
 
 def _contiguous(b: Builder, places: tuple, size: int):
@@ -133,16 +134,16 @@ def load_singly(
     alone = len(wanted) == 1
     with b.rare(needed):
         read = []
-        for vector, mine, other in wanted:
+        for vector, registers, other in wanted:
             with _skip_unless_needed(b, vector, alone):
-                read.append(_read_elements(b, vector, mine, other, element, head, policy))
+                read.append(_read_elements(b, vector, registers, other, element, head, policy))
         if len(wanted[0][1]) == len(wanted[0][0].places):
             return
         per_word = 32 // element.bits
-        for (vector, mine, _), registers in zip(wanted, read):
+        for (vector, registers, _), elements in zip(wanted, read):
             with _skip_unless_needed(b, vector, alone):
-                for at, word in enumerate(mine):
-                    b.copy(word, pack(b, registers[at * per_word : (at + 1) * per_word], element))
+                for at, word in enumerate(registers):
+                    b.copy(word, pack(b, elements[at * per_word : (at + 1) * per_word], element))
 
 
 def _read_elements(
@@ -173,8 +174,8 @@ def store_singly(
         return
     wanted = [entry for entry in zip(found, values, strict=True) if entry[0].single != 0]
     with b.rare(needed):
-        for vector, mine in wanted:
+        for vector, elements in wanted:
             with _skip_unless_needed(b, vector, len(wanted) == 1):
-                for place, mask, value in zip(vector.places, vector.masks, mine):
+                for place, mask, value in zip(vector.places, vector.masks, elements):
                     address, word = pointers.address(b, place), plain_operand(b, value, element)
                     vector_store(b, head, address, [word], f"b{element.bits}", policy, mask)

@@ -205,15 +205,15 @@ def store(ctx: Lowering, op: ops.Store) -> None:
         arriving = list(arriving)
     if isinstance(element, T.PointerType):
         values = [pointers.whole(b, x) for x in values]
-    copies, mine = thread_owner(ctx, op.value.type)
+    copies, owner_predicate = thread_owner(ctx, op.value.type)
     writer = _Writer(ctx, op, element)
     if op.guarded > width:
-        _store_guarded(ctx, op, writer, values, copies, mine)
+        _store_guarded(ctx, op, writer, values, copies, owner_predicate)
         return
     places = ctx.get(op.pointer)[::width]
     masks = _every(ctx, op.mask, width)
     for i in arriving:
-        predicate = b.both(masks[i], mine)
+        predicate = b.both(masks[i], owner_predicate)
         if not (i * width) & copies and predicate != 0:
             base, offset = pointers.address(b, places[i])
             writer.write(base, offset, predicate, values[i * width : (i + 1) * width])
@@ -235,7 +235,7 @@ def _as_they_come(ctx: Lowering, value: Value, parts: list[Part], width: int) ->
 
 
 def _store_guarded(
-    ctx: Lowering, op: ops.Store, writer: _Writer, values: list, copies: int, mine
+    ctx: Lowering, op: ops.Store, writer: _Writer, values: list, copies: int, owner_predicate
 ) -> None:
     """A store that tests when it runs which vectors it may write as a whole."""
     b, element, width = ctx.b, writer.element, op.guarded
@@ -246,7 +246,7 @@ def _store_guarded(
     found, parts = [], [values[i : i + width] for i in starts]
     for i in starts:
         these = slice(i, i + width)
-        found.append(guarded_vector(b, places[these], masks[these], element.bytes, aligned, mine))
+        found.append(guarded_vector(b, places[these], masks[these], element.bytes, aligned, owner_predicate))
     # Wide stores come last: the assembler would copy words that are still needed after one.
     store_singly(b, found, parts, element, writer.head, writer.policy)
     for vector, part in zip(found, parts):

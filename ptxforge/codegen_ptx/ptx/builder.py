@@ -55,8 +55,8 @@ class _Forgetful(dict):
         pass
 
 
-class _FreshThread:
-    """Context of :meth:`Builder.fresh_thread`."""
+class _OpaqueThread:
+    """Context of :meth:`Builder.opaque_thread`."""
 
     __slots__ = ("b", "saved")
 
@@ -260,11 +260,11 @@ class Builder:
         from there."""
         return _AtEntry(self)
 
-    def fresh_thread(self) -> _FreshThread:
-        """Within ``with b.fresh_thread():``, the thread's number is a value that the assembler does not know
+    def opaque_thread(self) -> _OpaqueThread:
+        """Within ``with b.opaque_thread():``, the thread's number is a value that the assembler does not know
         to be the old one (it came through a shuffle), so that what is computed from it is not merged with
         what was computed before."""
-        return _FreshThread(self)
+        return _OpaqueThread(self)
 
     @contextmanager
     def because(self, why: str) -> Iterator[None]:
@@ -273,11 +273,11 @@ class Builder:
         yield
         self.why = before
 
-    def start_anew(self) -> None:
+    def recompute_thread_values(self) -> None:
         """What was built so far comes first; from here on the kernel's entry is here. So the registers of
         what depends on the thread alone are not live before. Only outside of all control flow."""
         self.forget()
-        with self.fresh_thread():
+        with self.opaque_thread():
             values = self.thread_values
         self._before += self._entry_code + self.code
         self._earlier_entry += self._entry_code

@@ -135,15 +135,15 @@ def _may_overlap(one: MemoryAccess, other: MemoryAccess, forms: LinearForms) -> 
     if one.pointer is other.pointer:
         return False
     try:
-        mine, its = forms.of(one.pointer), forms.of(other.pointer)
+        first, second = forms.of(one.pointer), forms.of(other.pointer)
     except NotLinear:
         return True
     shape = T.shape_of(one.pointer.type)
-    if mine.wraps or its.wraps or shape != T.shape_of(other.pointer.type):
+    if first.wraps or second.wraps or shape != T.shape_of(other.pointer.type):
         return True
-    if mine.base is not its.base or mine.steps != its.steps:
+    if first.base is not second.base or first.steps != second.steps:
         return True
-    return not _is_beside(add(mine.start, its.start, -1), mine.steps, shape, 2)
+    return not _is_beside(add(first.start, second.start, -1), first.steps, shape, 2)
 
 
 def _is_beside(

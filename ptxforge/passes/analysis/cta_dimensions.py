@@ -83,8 +83,8 @@ class Dimensions:
 
     def missing(self, value: Value, cuts: dict[Dimension, int]) -> list[Dimension]:
         """The cut dimensions that a value lacks: all its CTAs along these have the same."""
-        mine = [name for _, name in self.cuts_of(value, cuts)]
-        return [cut for cut in cuts if cut not in mine]
+        taken = [name for _, name in self.cuts_of(value, cuts)]
+        return [cut for cut in cuts if cut not in taken]
 
     def cuts_of(self, value: Value, cuts: dict[Dimension, int]) -> list[tuple[int, Dimension]]:
         """Which dimensions of a value are cut, and as what."""
@@ -217,10 +217,10 @@ class Dimensions:
     def _reshape(self, op: ops.Reshape) -> None:
         """Of dimensions that become others, the outermost on either side: in as many parts as both have."""
         before, after = op.x.type.shape, op.result.type.shape
-        for mine, others in _regrouped(before, after):
-            self._tie((op.x, mine[0]), (op.result, others[0]))
-            self._most.append(((op.x, mine[0]), min(before[mine[0]], after[others[0]])))
-            self._fix(op.x, *mine[1:])
+        for sources, others in _regrouped(before, after):
+            self._tie((op.x, sources[0]), (op.result, others[0]))
+            self._most.append(((op.x, sources[0]), min(before[sources[0]], after[others[0]])))
+            self._fix(op.x, *sources[1:])
             self._fix(op.result, *others[1:])
 
     def _join(self, op: ops.Join) -> None:
@@ -262,13 +262,13 @@ def _regrouped(before: tuple[int, ...], after: tuple[int, ...]) -> Iterator[tupl
     left = [d for d, extent in enumerate(before) if extent > 1]
     right = [d for d, extent in enumerate(after) if extent > 1]
     while left:
-        mine, others = [left.pop(0)], [right.pop(0)]
-        sizes = before[mine[0]], after[others[0]]
+        sources, others = [left.pop(0)], [right.pop(0)]
+        sizes = before[sources[0]], after[others[0]]
         while sizes[0] != sizes[1]:
             if sizes[0] < sizes[1]:
-                mine.append(left.pop(0))
-                sizes = sizes[0] * before[mine[-1]], sizes[1]
+                sources.append(left.pop(0))
+                sizes = sizes[0] * before[sources[-1]], sizes[1]
             else:
                 others.append(right.pop(0))
                 sizes = sizes[0], sizes[1] * after[others[-1]]
-        yield mine, others
+        yield sources, others
