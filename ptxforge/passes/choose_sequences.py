@@ -6,6 +6,7 @@
     %q = divf %x, %y : tensor<1024xf32, #blocked>
     %r = remsi %i, %n : tensor<1024xi32, #blocked>
     %m = cmpi %i, %n {predicate = "slt"} : …
+    %q = addptr %p, %step : ptr<f32>;  yield %q
 
     %w:3 = reduce %x, %y, %z {axis = 0, by_lanes = true} …                  (after)
     %s = scan %x {axis = 0, lanes_at_once = 5} …
@@ -14,6 +15,7 @@
     %r = remsi %i, %n {mostly_inside = true} : tensor<1024xi32, #blocked>
     %t = tan %x {reduced_together = 8} : tensor<1024xf32, #blocked>
     %m = cmpi %i, %n {differences_from = 3, predicate = "slt"} : …
+    %q = addptr %p, %step {deferred = true} : ptr<f32>
 
 What each attribute says stands in the operation's definition. All sequences of an operation mean the same;
 without an attribute it is made of the plainest one. How many values of a tensor are equal in a thread shows
@@ -28,8 +30,9 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.definition import EXPENSIVE
 from ptxforge.ir.ops.arith import CmpI, DivF, DivSI, DivUI, RemSI, RemUI
-from ptxforge.ir.ops.control import ancestors, loops_around
+from ptxforge.ir.ops.control import Yield, ancestors, loops_around
 from ptxforge.ir.ops.math import Cos, Exp, Periodic, Sin, Tan
+from ptxforge.ir.ops.memory import AddPtr
 from ptxforge.ir.ops.reduce import Associative, Reduce, Scan
 from ptxforge.ir.pressure import holders_at_the_peak, room, streams_much
 from ptxforge.ir.rewriter import constant_of
@@ -59,10 +62,15 @@ def choose_sequences(function: Function, target: Target) -> bool:
 
 
 def _reduce(op: Reduce) -> dict[str, object]:
-    source = op.inputs[0].type
+    source, result = op.inputs[0].type, op.results[0].type
     warp_bits = len(axis_bits(source.layout.linear(source.shape), op.axis, WARP))
-    is_single = not isinstance(op.results[0].type, T.TensorType) or op.results[0].type.numel == 1
-    return {"by_lanes": warp_bits > 0 and is_single and _is_butterfly_shorter(op, warp_bits)}
+    if not warp_bits:
+        return {}
+    is_single = not isinstance(result, T.TensorType) or result.numel == 1
+    return {
+        "by_lanes": is_single and _is_butterfly_shorter(op, warp_bits),
+        "rows_of_warps": not is_single and result.layout.linear(result.shape).num_consecutive_in_out() > 1,
+    }
 
 
 def _is_butterfly_shorter(op: Reduce, bits: int) -> bool:
@@ -154,7 +162,16 @@ def _comparison(op: CmpI) -> dict[str, object]:
     return {"differences_from": fewest if is_shared else 0}
 
 
+# -- pointers ----------------------------------------------------------------------------------------------
+
+
+def _pointer(op: AddPtr) -> dict[str, object]:
+    """Where a loop or a branch ends, the sum may take the place of the old pointer."""
+    is_scalar = isinstance(op.result.type, T.PointerType)
+    return {"deferred": is_scalar and all(isinstance(user, Yield) for user in op.result.users)}
+
+
 _CHOICES: dict[type[Operation], Callable[..., dict[str, object]]] = {
     Reduce: _reduce, Scan: _scan, Exp: _exponential, DivF: _quotient, RemSI: _remainder, RemUI: _remainder,
-    CmpI: _comparison, Sin: _angle, Cos: _angle, Tan: _angle,
+    CmpI: _comparison, Sin: _angle, Cos: _angle, Tan: _angle, AddPtr: _pointer,
 }  # fmt: skip

@@ -19,7 +19,6 @@ from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Value
 from ptxforge.ir.ops import memory as ops
-from ptxforge.ir.ops.control import Yield
 
 
 @lowers(ops.GetProgramId)
@@ -44,15 +43,11 @@ def cta_rank(ctx: Lowering, op: ops.GetCtaRank) -> None:
 
 @lowers(ops.AddPtr)
 def addptr(ctx: Lowering, op: ops.AddPtr) -> None:
-    """An offset that all elements share moves their base, any other is a term more of each pointer: so the
-    fewest sums are made. One that only the end of a loop or branch reads is a term, too: its sum is computed
-    there, where it may take the place of the old pointer."""
+    """A pointer has a base and terms: what all elements add moves their base, anything else, and what is
+    ``deferred``, is a term more of each."""
     size = T.element_type(op.pointer.type).pointee.bytes
-    if isinstance(op.result.type, T.PointerType) and all(isinstance(user, Yield) for user in op.result.users):
-        pointer = pointers.as_pointer(ctx.scalar(op.pointer))
-        ctx.set(op, [pointers.moved_by(ctx.b, pointer, ctx.scalar(op.offset), size)])
-        return
-    ctx.set(op, pointers.advance(ctx.b, ctx.get(op.pointer), ctx.get(op.offset), size))
+    move = pointers.with_terms if op.deferred else pointers.advance
+    ctx.set(op, move(ctx.b, ctx.get(op.pointer), ctx.get(op.offset), size))
 
 
 @lowers(ops.Barrier)

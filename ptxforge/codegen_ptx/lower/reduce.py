@@ -135,9 +135,9 @@ def _between_warps(
     ctx: Lowering, op: Reduce, columns: Columns, layout: LinearLayout, slices: LinearLayout | None,
     warp_bits: tuple[int, ...], combine: Combiner,
 ) -> Columns:
-    """Partial results go to ``scratch[warp along the axis, result element]`` (or transposed, when a thread
-    has no neighbouring results but can read several warps' partials as a vector)."""
-    place = Scratch(ctx, slices, warp_bits)
+    """Partial results go to ``scratch[warp along the axis, result element]`` with ``rows_of_warps``, else
+    transposed."""
+    place = Scratch(ctx, slices, warp_bits, op.rows_of_warps)
     writers = _writer_mask(layout, op.axis)
     start = op.scratch_offset
     starts = []
@@ -176,11 +176,13 @@ def _writer_mask(layout: LinearLayout, axis: int) -> int:
 class Scratch:
     """Where partial results lie, those of each warp along the axis (that ``warp_bits`` number).
 
-    The layout of the results says in which order: what a thread reads lies side by side. Where it has
-    ``neighbours`` among the results, those of one warp do; else the partial results of one element by all
-    warps."""
+    With ``rows_of_warps`` those of one warp lie side by side, and a thread reads its ``neighbours`` among the
+    results at once; else those of one result by all warps do."""
 
-    def __init__(self, ctx: Lowering, slices: LinearLayout | None, warp_bits: tuple[int, ...] = ()):
+    def __init__(
+        self, ctx: Lowering, slices: LinearLayout | None, warp_bits: tuple[int, ...] = (),
+        rows_of_warps: bool = True,
+    ):  # fmt: skip
         self.b = ctx.b
         self.warps = 1 << len(warp_bits)
         self.results = 1
@@ -192,8 +194,8 @@ class Scratch:
             self.constants = register_constants(slices)
             columns = list(thread_columns(slices))
             self.neighbours = slices.num_consecutive_in_out()
-        self.has_rows_of_warps = self.neighbours > 1
-        self.result_unit, self.warp_unit = (1, self.results) if self.has_rows_of_warps else (self.warps, 1)
+        self.rows_of_warps = rows_of_warps
+        self.result_unit, self.warp_unit = (1, self.results) if rows_of_warps else (self.warps, 1)
         self.read_columns = [column * self.result_unit for column in columns]
         self.write_columns = self.read_columns + [0] * (5 + max(warp_bits, default=-1) + 1 - len(columns))
         for index, bit in enumerate(warp_bits):
@@ -206,7 +208,7 @@ class Scratch:
         """Store this warp's partial results."""
         size = 8 if words[0].kind in "qd" else 4
         thread = self._thread(self.write_columns, size)
-        width = min(self.neighbours, 16 // size) if self.has_rows_of_warps else 1
+        width = min(self.neighbours, 16 // size) if self.rows_of_warps else 1
         done = set()
         for i in range(0, len(words), width):
             if self.constants[i] not in done:
@@ -223,7 +225,7 @@ class Scratch:
         size = 8 if kind in "qd" else 4
         thread = self._thread(self.read_columns, size)
         found: dict[tuple[int, int], Register] = {}
-        if self.has_rows_of_warps:
+        if self.rows_of_warps:
             width = min(self.neighbours, 16 // size)
             places = [
                 (warp, i, width, 1)
@@ -245,5 +247,5 @@ class Scratch:
                 words = self.load(thread, start + offset, results * warps, kind)
                 seen[offset] = words
             for k, word in enumerate(words):
-                found[(warp, i + k) if self.has_rows_of_warps else (warp + k, i)] = word
+                found[(warp, i + k) if self.rows_of_warps else (warp + k, i)] = word
         return [[found[warp, i] for i in range(len(self.constants))] for warp in range(self.warps)]

@@ -52,10 +52,15 @@ def as_pointer(x) -> Pointer:
 
 
 def advance(b: Builder, pointers: list, offsets: list, size: int) -> list:
-    """Pointers plus offsets counted in elements of ``size`` bytes."""
-    first = offsets[0]
-    if all(offset == first for offset in offsets):
-        return _advance_all(b, pointers, first, size)
+    """Pointers plus offsets counted in elements of ``size`` bytes: so that the fewest sums are made, an
+    offset that all share moves their bases."""
+    if all(offset == offsets[0] for offset in offsets):
+        return _advance_all(b, pointers, offsets[0], size)
+    return with_terms(b, pointers, offsets, size)
+
+
+def with_terms(b: Builder, pointers: list, offsets: list, size: int) -> list:
+    """Pointers plus offsets counted in elements of ``size`` bytes: a term more of each."""
     moved: dict[tuple, tuple[Term, ...]] = {}  # most elements have the same terms
     result = []
     for pointer, offset in zip(pointers, offsets, strict=True):

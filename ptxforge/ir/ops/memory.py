@@ -61,10 +61,12 @@ class GetCtaRank(Operation):
 
 @D.define("addptr", traits=[D.SAME_MEMORY, D.ELEMENTWISE, D.ADDRESSING])
 class AddPtr(Operation):
-    """``pointer + offset`` elements. ``offset`` is signed, ``i32`` or ``i64``."""
+    """``pointer + offset`` elements. ``offset`` is signed, ``i32`` or ``i64``. ``deferred``
+    (``choose_sequences``): of a scalar, the sum is computed where the region ends that gives it away."""
 
     pointer = D.operand(D.POINTER)
     offset = D.operand(D.INT)
+    deferred = D.attribute(bool, False)
 
     infer = D.gives_type_of(0)
 
