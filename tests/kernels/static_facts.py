@@ -12,12 +12,15 @@ _MEMORY = ("ld", "st", "red", "atom")
 _PRODUCTS = ("mma.", "wgmma.mma_async.")
 _COPIES = ("cp.async.ca", "cp.async.cg", "cp.async.bulk.tensor")
 _READS = ("ldmatrix.", "ld.shared")
+_PHASES = ("mbarrier.try_wait.", "mbarrier.test_wait.")
+_GROUPS = {"groups in flight": "cp.async.wait_group", "products in flight": "wgmma.wait_group"}
 
 
 def facts_of(ptx: str) -> dict[str, Any]:
     """For the kernel and each of its loops, in the order of their beginnings: instructions by class. For
-    loops of products also after how many of them the copies to shared memory start and the fragments are
-    read, and how many groups of copies may be on their way when the loop waits."""
+    loops of products also after how many of them the copies to shared memory start, the fragments are read,
+    and the loop waits for phases of mbarriers (tiles that TMA copies, turns of warps). Of each wait for
+    groups of copies by threads, or of products by warpgroups, how many may be on their way behind it."""
     lines = [_PREDICATE.sub("", line.strip()) for line in ptx.splitlines()]
     lines = [line for line in lines if line and not line.startswith((".", "//", "{", "}", ")"))]
     found: dict[str, Any] = {"kernel": _classes(lines)}
@@ -26,9 +29,11 @@ def facts_of(ptx: str) -> dict[str, Any]:
         if any(line.startswith(_PRODUCTS) for line in body):
             loop["copies after products"] = _after_products(body, _COPIES)
             loop["reads after products"] = _after_products(body, _READS)
-        waits = [int(line.split()[1].rstrip(";")) for line in body if line.startswith("cp.async.wait_group")]
-        if waits:
-            loop["groups in flight"] = waits
+            if phases := _after_products(body, _PHASES):
+                loop["phases after products"] = phases
+        for fact, opcode in _GROUPS.items():
+            if waits := [int(line.split()[1].rstrip(";")) for line in body if line.startswith(opcode)]:
+                loop[fact] = waits
         found[f"loop {number}"] = loop
     return found
 

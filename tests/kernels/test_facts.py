@@ -4,7 +4,7 @@
 changes the code on purpose rewrites them with ``--update-golden`` (without ``-n``) and reads the difference.
 The forms of their instructions are listed, too (``tests/forms.py``).
 ``facts/memory.json`` has what one block does to memory, as the emulator counts it: warp instructions, sectors
-of global memory, conflicts of banks.
+of global memory, conflicts of banks; on sm_80, and of two kernels on sm_90a, by TMA and warpgroups.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ import json
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import ptxforge
 from benchmarks.configurations import Configuration, configurations
 from ptxforge.emulator import EmulatorDevice
 from ptxforge.support.errors import PtxforgeError
 from tests import forms
-from tests.kernels.configured import compiled
+from tests.kernels.configured import BY_NAME, compiled, kernels
 from tests.kernels.static_facts import facts_of
 
 TABLES = Path(__file__).parent / "facts"
@@ -107,9 +109,12 @@ def run_of_one_block(one: Configuration) -> dict[str, int]:
             parameters += value
     function = device.load_module(made.ptx).function(made.name)
     function.launch((1, 1, 1), (32 * made.num_warps, 1, 1), made.shared_bytes, 0, parameters)
-    total = device.last_report.total
+    return facts_of_report(device.last_report)
+
+
+def facts_of_report(report) -> dict[str, int]:
     names = ("instructions", "global_requests", "global_sectors", "shared_requests", "bank_conflicts")
-    return {name: getattr(total, name) for name in names}
+    return {name: getattr(report.total, name) for name in names}
 
 
 @pytest.mark.parametrize("one", RUN, ids=lambda one: one.name)
@@ -118,6 +123,32 @@ def test_blocks_touch_memory_as_they_did(one, request):
     if request.config.getoption("--update-golden"):
         write("memory", table("memory") | {one.name: found})
     assert found == table("memory")[one.name]
+
+
+MAPPED = ("f16-NN-128-128-64-w4-s3", "attention-64-64-64-w4-s2")
+
+
+@pytest.mark.parametrize("name", MAPPED)
+def test_blocks_with_tensor_maps_touch_memory_as_they_did(name, request):
+    one = BY_NAME[name]
+    device = EmulatorDevice(target="sm_90a", counters=True)
+    arguments = {
+        parameter: ptxforge.to_device(np.zeros(1 << 16, np.float16), device) if type.startswith("*")
+        else 1.0 if type == "fp32" else SIZES.get(parameter, 128)
+        for parameter, type in one.signature.items() if parameter not in one.constants
+    }  # fmt: skip
+    ptxforge.compile(getattr(kernels, one.kernel))[(1,)](**arguments, **one.constants, **one.options)
+    report = device.last_report
+    assert any("cp.async.bulk.tensor" in line.text for line in report.lines)
+    found = facts_of_report(report)
+    key = f"sm_90a {name}"
+    if request.config.getoption("--update-golden"):
+        write("memory", table("memory") | {key: found})
+    assert found == table("memory")[key]
+
+
+def test_the_table_of_memory_has_nothing_else():
+    assert table("memory").keys() == {one.name for one in RUN} | {f"sm_90a {name}" for name in MAPPED}
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -156,3 +187,24 @@ def test_what_is_counted():
     }  # fmt: skip
     assert loop["copies after products"] == "1:2" and loop["reads after products"] == "0:1"
     assert loop["groups in flight"] == [2] and "loop 1" not in found
+
+
+WARPGROUPS = """
+$for_2:
+    mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1+64], %r2;
+    wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%f0}, %q1, %q2, 1, 1, 1, 0, 1;
+    wgmma.commit_group.sync.aligned;
+    mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1+72], %r2;
+    mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1+80], %r2;
+    wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%f0}, %q1, %q3, 1, 1, 1, 0, 1;
+    wgmma.commit_group.sync.aligned;
+    wgmma.wait_group.sync.aligned 1;
+    @%p2 bra $for_2;
+    wgmma.wait_group.sync.aligned 0;
+"""
+
+
+def test_what_waits_for_warpgroups_and_phases():
+    loop = facts_of(WARPGROUPS)["loop 0"]
+    assert loop["products in flight"] == [1] and loop["phases after products"] == "0:1 1:2"
+    assert "groups in flight" not in loop
