@@ -336,7 +336,7 @@ def same_operand_types(op: Operation, first: int = 0) -> None:
 
 class MemoryAccess(Operation):
     """Base of operations that move elements to or from the memory that ``pointer`` (a scalar, or a tensor of
-    pointers: one for each element) names.
+    pointers: one for each element) names: its ``space``.
 
     ``vector``   how many elements one instruction moves: consecutive registers of a thread, at consecutive
                  addresses, the first of which is aligned to the whole, with one mask. Decided by
@@ -354,6 +354,15 @@ class MemoryAccess(Operation):
     vector = attribute(int, 0)
     guarded = attribute(int, 1)
     aligned = attribute(bool, False)
+
+    def check(self):
+        if (moved := self.get_effects().reads | self.get_effects().writes) and self.space not in moved:
+            raise VerificationError(f"'{self.name}' is no access to {self.space} memory")
+
+    @property
+    def space(self) -> str:
+        """The memory that the pointer names, one of those that the effects do."""
+        return T.element_type(self.pointer.type).address_space
 
     @property
     def width(self) -> int:

@@ -187,3 +187,14 @@ def test_parameters_have_names_of_their_own():
     function.arguments[1].name = "y"
     verify(function)
     assert [argument.name for argument in function.clone().arguments] == ["x", "y"]
+
+
+@pytest.mark.parametrize("access", [
+    "%v = load %p : (ptr<f32, shared>) -> f32", "store %p, %z : (ptr<f32, shared>, f32)",
+    '%v = atomic_rmw %p, %z {kind = "fadd"} : (ptr<f32, shared>, f32) -> f32',
+])  # fmt: skip
+def test_pointers_name_the_memory_that_is_accessed(access):
+    head = "func @f(%p: ptr<f32, shared>, %z: f32) attributes {num_warps = 4} {\n"
+    with pytest.raises(VerificationError, match="invariant 9 .* is no access to shared memory"):
+        verify(parse_function(f"{head}{access}\n return\n}}"))
+    verify(parse_function(f"{head}{access}\n return\n}}".replace(", shared", "")))

@@ -66,6 +66,7 @@ class AtomicRMW(Atomic):
         return ("atomic", str(T.element_type(self.value.type))) if self.kind == "fadd" else None
 
     def check(self):
+        super().check()
         _check_pointee(self, self.value)
         is_float = T.element_type(self.value.type).is_float
         if is_float != (self.kind in FLOAT_KINDS) and self.kind not in ("xchg", "load", "store"):
@@ -93,6 +94,7 @@ class AtomicCAS(Atomic):
     infer = D.gives_type_of(2)
 
     def check(self):
+        super().check()
         D.same_operand_types(self, 1)
         _check_pointee(self, self.value)
 

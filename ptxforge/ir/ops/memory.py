@@ -118,6 +118,7 @@ class Load(D.MemoryAccess):
         return [T.like(operands[0], T.element_type(operands[0]).pointee)]
 
     def check(self):
+        super().check()
         if self.other is not None and self.other.type is not self.result.type:
             raise VerificationError(f"'load' of {self.result.type} has 'other' of {self.other.type}")
 
@@ -145,6 +146,7 @@ class Store(D.MemoryAccess):
         return self.value
 
     def check(self):
+        super().check()
         pointee = T.element_type(self.pointer.type).pointee
         if T.element_type(self.value.type) is not pointee:
             raise VerificationError(f"'store' of {self.value.type} through {self.pointer.type}")
