@@ -70,8 +70,8 @@ def streams_much(function: Function) -> bool:
     can take one after the other from load to store; and all of them at once would take more registers than
     half of the threads that a multiprocessor has room for can have."""
     threads = machine.WARPS_PER_MULTIPROCESSOR * machine.WARP_SIZE // 2
-    room = machine.REGISTERS_PER_MULTIPROCESSOR // threads
-    return _streams(function) and sum(holder.registers for holder in holders_at_the_peak(function)) > room
+    held = holders_at_the_peak(function) if _streams(function) else []
+    return sum(holder.registers for holder in held) > room(threads)
 
 
 def _streams(function: Function) -> bool:
