@@ -42,7 +42,7 @@ class Code:
         top = b.place(label)
         for terms in accesses:
             self.load(pointer, *terms)
-        b.carry(top, [(pointer, address(b, Pointer(pointer, ((self.step, 2),)))[0])], held=lambda: held)
+        b.carry(top, [(pointer, address(b, Pointer(pointer, ((self.step, 2),)))[0])], held=held)
         b.effect(f"bra {label};")
         b.place(b.label("for_end"))
         return pointer

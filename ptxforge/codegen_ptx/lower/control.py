@@ -9,7 +9,7 @@ the regions of reductions and their like, where a scalar is an element, each thr
 
 from __future__ import annotations
 
-from functools import partial, reduce
+from functools import reduce
 
 from ptxforge.codegen_ptx.lower.arith import choose, integer_compare
 from ptxforge.codegen_ptx.lower.carried import Shape, Slot, carried_shape, general_shape
@@ -64,7 +64,8 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
     following = b.plain(b.add(counter[0], stride, 64 if bits == 64 else 32))
     again = integer_compare(b, "slt", following, limit, bits)
     copies = [(counter[0], following), *_next(ctx, op.body.terminator.values, shapes, registers)]
-    b.carry(loop, copies, held=partial(held_by_loop, op))
+    carries_pointers = any(destination.kind == "q" for destination, _ in copies)
+    b.carry(loop, copies, held=held_by_loop(op) if carries_pointers else None)
     # The assembler unrolls no loop that ``bra.uni`` closes.
     b.effect(f"{b.branch if op.rolled else 'bra'} {top};", guard=b.register(again, "p"))
     b.close_scope()

@@ -17,7 +17,7 @@ plain operand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 from ptxforge.codegen_ptx.ptx.constants import wrap
@@ -223,7 +223,7 @@ class Builder:
 
     def carry(
         self, loop: Loop, copies: list[tuple[Register, object]], kept: Iterable[Register] = (),
-        held: Callable[[], int] | None = None,
+        held: int | None = None,
     ) -> None:  # fmt: skip
         """At the end of a loop's body: destinations and sources of what it carries, and the rest of what
         :class:`Carry` tells."""

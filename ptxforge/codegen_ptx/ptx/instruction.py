@@ -134,7 +134,7 @@ class Merge(Instruction):
 class Carry(Instruction):
     """What a loop carries to the next iteration: destinations and sources in turn. ``top`` is the label of
     the loop, ``born`` the number of registers made before it, ``kept`` what is needed behind it, ``held``
-    tells how many registers its tensors take (None where pointers have to stay as they are)."""
+    how many registers its tensors take (None where there are no pointers, or where they stay as they are)."""
 
     __slots__ = ("born", "held", "kept", "top")
 

@@ -142,7 +142,7 @@ class _Loop:
 
     def _differing(self, rests: list[Terms]) -> list[Terms]:
         """Sums that iterations have the same, and lanes of a warp different ones of."""
-        if self.carry.held() > machine.TENSOR_REGISTERS_BESIDE_POINTERS:
+        if self.carry.held > machine.TENSOR_REGISTERS_BESIDE_POINTERS:
             return []
         if not self.made:
             for i in self.code[: self.top]:
