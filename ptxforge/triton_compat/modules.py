@@ -6,9 +6,10 @@ reason, at the import and at the use; ``docs/from-triton.md`` shows that table.
 from __future__ import annotations
 
 import importlib.machinery
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from ptxforge import language
@@ -143,16 +144,26 @@ class Refusals:
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         """``None``, as every finder that does not know a module. Raises ``ModuleNotFoundError`` with the
-        reason for a refused one.
+        reason for a refused one; callers that try an import compare its ``name``.
 
         ``from module import name`` asks for a module of that name at last, and goes on, without the reason,
-        at a ``ModuleNotFoundError`` whose ``name`` is that: so this one has none, and a refused name that is
-        no module raises ``ImportError``."""
+        at a ``ModuleNotFoundError`` whose ``name`` is that: there it has none. A refused name that is no
+        module raises ``ImportError``."""
         why = reason(name)
         if why is None:
             return None
         kind = ModuleNotFoundError if _reason_of_module(name) else ImportError
-        raise kind(f"ptxforge has no '{name}': {why}")
+        told = None if _is_from_a_list(sys._getframe(1)) else name
+        raise kind(f"ptxforge has no '{name}': {why}", name=told)
+
+
+def _is_from_a_list(frame: FrameType | None) -> bool:
+    """Whether the import that asks, in ``frame`` or a caller of it, is for a name of ``from … import``."""
+    while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+        if frame.f_code.co_name == "_handle_fromlist":
+            return True
+        frame = frame.f_back
+    return False
 
 
 @constexpr_function
