@@ -56,6 +56,7 @@ from ptxforge.passes.stage_boxes import stage_boxes
 from ptxforge.passes.tensor_loads import TensorLoads
 from ptxforge.passes.unroll_loops import unroll_loops
 from ptxforge.passes.vectorize_memory import vectorize_memory
+from ptxforge.passes.version_loops import version_loops
 from ptxforge.passes.widen_booleans import widen_booleans
 from ptxforge.support.target import Target
 
@@ -190,6 +191,11 @@ GPU: tuple[Pass, ...] = (
         when=lambda target: target.has_wgmma,
         why="of loops over tiles that were written or that the row above made; before tiles are made to "
         "overlap in one group of warps",
+    ),
+    Pass(
+        version_loops, "gpu", requires=(LAYOUTS, VECTORS),
+        why="loads and their layouts are final, so that the row below would be the next to look at them: it "
+        "finds one loop whose loads may run ahead, and one that it leaves alone",
     ),
     Pass(
         schedule_loops, "gpu", keeps=(TensorLoads,), requires=(LAYOUTS, VECTORS),

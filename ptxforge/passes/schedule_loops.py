@@ -31,13 +31,12 @@ What stays where it is although it would pay to run ahead is told in a remark.
 from __future__ import annotations
 
 from ptxforge.ir import types as T
-from ptxforge.ir.core import BlockArgument, Function
-from ptxforge.ir.definition import PRODUCTS
+from ptxforge.ir.core import Function
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load
 from ptxforge.passes.analysis.kept import kept
-from ptxforge.passes.analysis.pipelined_loads import pipelined_loads
+from ptxforge.passes.analysis.pipelined_loads import may_be_pipelined, pipelined_loads
 from ptxforge.passes.analysis.reasons import why_not_ahead
 from ptxforge.passes.tensor_loads import TensorLoads, is_vector
 from ptxforge.support.target import Target
@@ -56,7 +55,7 @@ def schedule_loops(function: Function, target: Target) -> bool:
         if stages < 2:
             continue
         by_tma.survey(loop.body.of(Load))
-        levels = pipelined_loads(loop, by_tma.rectangle) if _may_be_pipelined(loop) else {}
+        levels = pipelined_loads(loop, by_tma.rectangle) if may_be_pipelined(loop) else {}
         by_tma.remark({**levels, **dict.fromkeys(op for op in loop.body.of(Load) if op.boxed)})
         _remark(function, loop, stages, levels)
         if levels:
@@ -94,12 +93,3 @@ def _remark(function: Function, loop: For, stages: int, levels: dict[Load, int])
         has_dot = any(loop.body.of(Product))
         for place, why, cure in why_not_ahead(loop, tensors, stages, has_dot, levels):
             function.remarks.add("not-pipelined", f"{why}; {cure}", place)
-
-
-def _may_be_pipelined(loop: For) -> bool:
-    """See SKIPPED."""
-    for op in loop.body.walk():
-        effects = op.get_effects()
-        if op.is_counted or (effects.other and effects.queue != PRODUCTS):
-            return False
-    return not any(isinstance(v, BlockArgument) and v.block is loop.body for v in loop.body.terminator.values)

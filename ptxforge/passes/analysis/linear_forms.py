@@ -174,7 +174,7 @@ class LinearForms:
         if form.base is not own.base:
             return None
         step = add(form.start, own.start, -1)
-        if any(_is_inside(v, loop) for monomial in step for v in monomial):
+        if any(is_inside(v, loop) for monomial in step for v in monomial):
             return None
         stride = self.scalar(loop.step)
         if set(stride) != {()} or any(c % stride[()] for c in step.values()):
@@ -184,12 +184,13 @@ class LinearForms:
 
     def _forget(self, loop: For) -> None:
         """Forget what was computed inside a loop while its carried values stood for themselves."""
-        inside = [v for v in self._known if _is_inside(v, loop)]
+        inside = [v for v in self._known if is_inside(v, loop)]
         for value in inside:
             del self._known[value]
 
 
-def _is_inside(value: Value, loop: For) -> bool:
+def is_inside(value: Value, loop: For) -> bool:
+    """Whether ``loop`` makes a value, or carries it."""
     block = value.owner_block
     while block is not None:
         if block is loop.body:

@@ -15,7 +15,8 @@ ADDRESSES   What runs ahead is computed for iterations that do not exist as well
             not end, not from a ``gather``, which leaves its source, and not from a branch that loads.
 MEMORY      Nothing moves over a store, unless it goes through another parameter than all that runs ahead and
             the loop asks for it (the explicit ``num_stages`` is the author's promise that these do not
-            overlap), or TMA does it, which has no order with what threads read anyway.
+            overlap; ``version_loops`` gives one where the program has found out), or TMA does it, which has
+            no order with what threads read anyway.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from collections.abc import Callable, Iterable
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Operation, Value
-from ptxforge.ir.definition import UNORDERED
+from ptxforge.ir.definition import PRODUCTS, UNORDERED
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load, Store
@@ -33,11 +34,38 @@ from ptxforge.ir.rewriter import constant_everywhere
 from ptxforge.passes.analysis.roots import root_of
 from ptxforge.support import machine
 
+ByTma = Callable[[Load], object]
 
-def pipelined_loads(loop: For, by_tma: Callable[[Load], object] = lambda load: False) -> dict[Load, int]:
+
+def pipelined_loads(loop: For, by_tma: ByTma = lambda load: False) -> dict[Load, int]:
     """The loads of ``loop`` that may run ahead, in the order of the program, and the level of each;
     ``by_tma`` is true of those whose tiles TMA copies."""
-    written = _written(loop)
+    return _levels(_pipelined(loop, by_tma, _is_asked_for(loop)))
+
+
+def loads_behind_stores(loop: For, by_tma: ByTma) -> tuple[Operation, ...]:
+    """The loads of ``loop`` that would run ahead, or move with those that do, if its stores through other
+    parameters were known to write elsewhere, and cannot without."""
+    if _pipelined(loop, by_tma, _is_asked_for(loop)):
+        return ()
+    found = _pipelined(loop, by_tma, True)
+    moved = dict.fromkeys(op for load in found for op in (load, *found[load]))
+    return tuple(op for op in moved if "global" in op.get_effects().reads)
+
+
+def may_be_pipelined(loop: For) -> bool:
+    """Whether nothing else in a loop keeps its loads from running ahead (SKIPPED of ``schedule_loops``)."""
+    for op in loop.body.walk():
+        effects = op.get_effects()
+        if op.is_counted or (effects.other and effects.queue != PRODUCTS):
+            return False
+    return not any(isinstance(v, BlockArgument) and v.block is loop.body for v in loop.body.terminator.values)
+
+
+def _pipelined(loop: For, by_tma: ByTma, is_promised: bool) -> dict[Load, set[Operation]]:
+    """The loads that may run ahead, and what the operands of each are computed from (``_behind``);
+    ``is_promised``: stores through other parameters write elsewhere."""
+    written = _written(loop, is_promised)
     if written is None:
         return {}
     loads = _candidates(loop, by_tma)
@@ -48,7 +76,7 @@ def pipelined_loads(loop: For, by_tma: Callable[[Load], object] = lambda load: F
             if load in _feeders(load, behind) or not all(_may_move(op, written) for op in (load, *ops))
         }  # fmt: skip
         if not stuck:
-            return _levels(behind)
+            return behind
         loads = [load for load in loads if load not in stuck]
 
 
@@ -140,14 +168,13 @@ def _feeders(load: Load, behind: dict[Load, set[Operation]]) -> set[Operation]:
 # -- memory -----------------------------------------------------------------------------------------------
 
 
-def _written(loop: For) -> set[Value] | None:
+def _written(loop: For, is_promised: bool) -> set[Value] | None:
     """The parameters through which the body writes; ``None`` if that keeps every load from moving."""
     written: set[Value] = set()
-    is_asked_for = _is_asked_for(loop)
     for op in loop.body.acting():
         if "global" not in op.get_effects().writes:
             continue
-        may_pass = UNORDERED in op.traits or (is_asked_for and isinstance(op, Store))
+        may_pass = UNORDERED in op.traits or (is_promised and isinstance(op, Store))
         root = root_of(op.pointer) if may_pass else None
         if root is None:
             return None
