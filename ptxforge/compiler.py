@@ -23,7 +23,13 @@ import attrs
 
 from ptxforge.support import container, descriptor, dtypes, markup, programs, tensor_map
 from ptxforge.support.container import described
-from ptxforge.support.errors import ArgumentError, CompilationError, OutOfResourcesError, PtxforgeError
+from ptxforge.support.errors import (
+    ArgumentError,
+    CompilationError,
+    OutOfResourcesError,
+    PtxforgeError,
+    ValueArgumentError,
+)
 from ptxforge.support.machine import MAX_WARPS, WARP_SIZE
 from ptxforge.support.promises import Promise
 from ptxforge.support.target import DEFAULT_TARGET, Target, parse_target
@@ -282,7 +288,7 @@ def check_options(given: dict[str, Any], target: Target) -> None:
     num_warps, num_stages, num_ctas = given["num_warps"], given["num_stages"], given["num_ctas"]
     maxnreg = given["maxnreg"]
     if num_warps < 1 or num_warps & (num_warps - 1):
-        raise ArgumentError(f"must be a power of two from 1 to 32, is {num_warps!r}", "num_warps")
+        raise ValueArgumentError(f"must be a power of two from 1 to 32, is {num_warps!r}", "num_warps")
     if num_warps > MAX_WARPS:
         threads, most = num_warps * WARP_SIZE, MAX_WARPS * WARP_SIZE
         raise OutOfResourcesError("threads", threads, most, hint="use fewer num_warps")
@@ -291,7 +297,7 @@ def check_options(given: dict[str, Any], target: Target) -> None:
     if num_ctas not in (1, 2, 4, 8):
         raise ArgumentError(f"must be 1, 2, 4 or 8, is {num_ctas!r}", "num_ctas")
     if num_ctas > 1 and not target.has_cluster:
-        raise ArgumentError(f"must be 1, is {num_ctas!r}: {target} has no clusters", "num_ctas")
+        raise ValueArgumentError(f"must be 1, is {num_ctas!r}: {target} has no clusters", "num_ctas")
     if maxnreg is not None and not 16 <= maxnreg <= 255:
         raise ArgumentError(f"must be from 16 to 255, is {maxnreg!r}", "maxnreg")
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from ptxforge.support import dtypes
 from ptxforge.support.dtypes import DType
-from ptxforge.support.errors import ArgumentError
+from ptxforge.support.errors import ArgumentError, ElementTypeError
 
 DEVICE_NAMES: dict[str, str] = {}  # of torch's devices, those that really are another one
 TORCH_STREAM = "_cuda_getCurrentRawStream"  # in torch's extension module, where it is made for CUDA
@@ -81,13 +81,13 @@ def from_host_dtype(dtype: np.dtype) -> DType:
 def from_torch_dtype(dtype: object) -> DType:
     """The element type of a torch dtype, or of one of the language's, by its printed name.
 
-    Raises :class:`ArgumentError` for a dtype that kernels do not have.
+    Raises :class:`ElementTypeError` for a dtype that kernels do not have.
     """
     name = str(dtype).removeprefix("torch.")
     try:
         return _TORCH_NAMES.get(name) or dtypes.parse(name)
     except KeyError:
-        raise ArgumentError(f"kernels have no element type for '{dtype}'") from None
+        raise ElementTypeError(f"kernels have no element type for '{dtype}'") from None
 
 
 def torch_stream(device_index: int) -> int:

@@ -357,6 +357,12 @@ def _fold(v: Visitor, which: str, static: Callable, values: tuple) -> Any:
             hint=f"of the elements of a block: tl.{static.__name__}(x, axis)",
         )
     if all(map(is_static, values)):
+        for value in map(unwrap, values):
+            if isinstance(value, float) and str(value) in ("nan", "-0.0"):
+                raise CompilationError(
+                    f"{static.__name__}() of compile-time values takes no {value}: their order would decide",
+                    hint=f"tl.{which}() gives the same for any order",
+                )
         return call_static(static, values, {})
     result = values[0]
     for value in values[1:]:

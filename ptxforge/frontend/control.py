@@ -295,7 +295,7 @@ def _join(v: Visitor, node: ast.AST, condition: TensorValue, then: Branch, other
     outcomes = (then.outcome, other.outcome)
     value = flag = None
     if outcomes != (None, None):
-        value = _join_returned(v, merge, then, other)
+        value = _join_returned(v, node, merge, then, other)
     both_returned = all(isinstance(outcome, Returned) for outcome in outcomes)
     if outcomes != (None, None) and not both_returned:
         flag = merge.join(flag_of(v.ctx, then), flag_of(v.ctx, other))
@@ -311,13 +311,15 @@ def _join(v: Visitor, node: ast.AST, condition: TensorValue, then: Branch, other
     return MayReturn(resolve(flag, results), resolve(value, results))
 
 
-def _join_returned(v: Visitor, merge: Merge, then: Branch, other: Branch) -> Any:
+def _join_returned(v: Visitor, node: ast.AST, merge: Merge, then: Branch, other: Branch) -> Any:
     try:
         return merge.join(returned_value(then.outcome), returned_value(other.outcome))
     except Mismatch as mismatch:
+        others = (part for statement in getattr(node, "orelse", ()) for part in ast.walk(statement))
+        place = next((part for part in others if isinstance(part, ast.Return)), node)
         raise TypeMismatchError(
             f"'{v.source.name}' returns different types on different paths: {mismatch.message}"
-        ) from None
+        ).at(v.locate(place)) from None
 
 
 _ABSENT = Undefined("absent")

@@ -314,7 +314,7 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Entri
         """Compile, and load where there is a device, without launching. ``None`` where a hook declines.
 
         For an array, its element type alone will do (a numpy or torch dtype, or one of the language): a
-        pointer aligned to 16 bytes.
+        pointer aligned to 16 bytes. For another architecture (``arch="sm80"``) it only compiles.
 
         Raises :class:`ArgumentError` and :class:`CompilationError` as a launch does.
         """
@@ -328,13 +328,16 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Entri
             return self._apart.warmup(bound, given)
         made = [compiling.specialize_type(p, value) for p, value in zip(self.params, bound, strict=True)]
         device = place(self.params, made)
-        key = self._key(made, options.parse(self._with_defaults(given), device.target), device.target)
-        mode = active()
+        arch = given.pop("arch", None)
+        target = f"sm_{str(arch).lstrip('sm_')}" if arch else device.target
+        key = self._key(made, options.parse(self._with_defaults(given), target), target)
+        mode = active() if arch is None else None
         if mode is not None and key.identity() not in self._compiled:
             return mode.submit(self, key, device)
         with contextlib.suppress(hooks.DeclinedError), forbid_jit(False):
             variant = self._variant_of(key, device)
-            variant.function_on(device)
+            if arch is None:
+                variant.function_on(device)
             return variant
         return None  # type: ignore[return-value] - whoever sets such a hook knows
 

@@ -33,7 +33,7 @@ SHARED = (*(name for name in compiler.OPTIONS if name not in compiler.OWN_OPTION
 
 REFUSED = {  # name -> why nothing but None is accepted
     "extern_libs": "math functions are ptxforge's own; no library but 'libdevice' is known",
-    "arch": "kernels are compiled for the device that they run on; compile() takes a target",
+    "arch": "kernels are compiled for the device that they run on; warmup() and compile() take a target",
     "ir_override": "triton.compile() takes files of ptxforge's IR",
     **dict.fromkeys(("ptx_version", "ptx_options"), "what the text says is the compiler's"),
 }

@@ -138,7 +138,7 @@ def specialize(parameter: Parameter, value: Any) -> Specialization:
     try:
         return _specialize(parameter, value)
     except ArgumentError as error:
-        raise error if error.argument else type(error)(str(error), parameter.name) from None
+        raise error if error.argument else type(error)(error.args[0], parameter.name) from None
 
 
 def _specialize(parameter: Parameter, value: Any) -> Specialization:
@@ -289,7 +289,7 @@ def integer_key(value: int, alignment: bool, name: str) -> tuple[str, bool]:
     try:
         return integer_type(value), alignment and value & 15 == 0
     except ArgumentError as error:
-        raise type(error)(str(error), name) from None
+        raise type(error)(error.args[0], name) from None
 
 
 def _int_key(parameter: Parameter) -> KeyFunction:

@@ -19,7 +19,7 @@ from ptxforge.driver import arrays
 from ptxforge.driver.device_array import DeviceArray
 from ptxforge.support.descriptor import ALIGNMENT, MAX_RANK, PADDINGS, DescriptorType
 from ptxforge.support.dtypes import DType
-from ptxforge.support.errors import ArgumentError
+from ptxforge.support.errors import ArgumentError, ValueArgumentError
 
 _LARGEST_SIZE = (1 << 31) - 1
 
@@ -33,8 +33,8 @@ class TensorDescriptor:
 
     Raises :class:`ArgumentError`, with the attribute's name: ``base`` is not aligned to 16 bytes, a stride
     but the last is no multiple of 16 bytes, the last one is not 1, lists of different lengths, NaN for
-    integers. A ``block_shape`` is checked when the descriptor is used: powers of two, and at least
-    16 bytes along the last dimension.
+    integers; :class:`ValueArgumentError` for strides and sizes that cannot be and a ``block_shape`` that is
+    not made of powers of two. Whether its last dimension has 16 bytes is asked when the descriptor is used.
     """
 
     base: Any
@@ -56,6 +56,7 @@ class TensorDescriptor:
             raise ArgumentError(f"must be {known}, is {self.padding!r}", "padding")
         if self.round_f32_to_tf32:
             raise ArgumentError("is not supported: tl.dot rounds its operands itself", "round_f32_to_tf32")
+        self._check_powers("", "block_shape")
         self._check_memory()
 
     def _check_memory(self) -> None:
@@ -65,16 +66,16 @@ class TensorDescriptor:
             raise ArgumentError(
                 f"must be aligned to {ALIGNMENT} bytes, lies {beyond} bytes behind such a place", "base"
             )
-        for size in self.shape:
-            if not 0 < size <= _LARGEST_SIZE:
-                raise ArgumentError(f"sizes are positive and fit in 32 bits; one is {size}", "shape")
         for dimension, stride in enumerate(self.strides[:-1]):
             if stride * element.bytes % ALIGNMENT or stride < 0:
-                raise ArgumentError(
+                raise ValueArgumentError(
                     f"must be multiples of {ALIGNMENT} bytes; that of dimension {dimension} is "
                     f"{stride * element.bytes}",
                     "strides",
                 )
+        for size in self.shape:
+            if not 0 < size <= _LARGEST_SIZE:
+                raise ValueArgumentError(f"sizes are positive and fit in 32 bits; one is {size}", "shape")
         if self.strides[-1] != 1:
             raise ArgumentError(f"the last one must be 1, is {self.strides[-1]}", "strides")
         if self.padding == "nan" and not element.is_float:
@@ -113,12 +114,14 @@ class TensorDescriptor:
         is_aligned = self.shape[-1] * element.bytes % ALIGNMENT == 0
         return DescriptorType(element, tuple(self.block_shape), self.padding, is_aligned)
 
-    def _check_box(self) -> None:
+    def _check_powers(self, lead: str, argument: str = "") -> None:
         for dimension, size in enumerate(self.block_shape):
             if size < 1 or size & (size - 1):
-                raise ArgumentError(
-                    f"its block_shape must be powers of two; dimension {dimension} is {size}"
-                )
+                text = f"{lead}must be powers of two; dimension {dimension} is {size}"
+                raise ValueArgumentError(text, argument)
+
+    def _check_box(self) -> None:
+        self._check_powers("its block_shape ")
         nbytes = self.block_shape[-1] * self.dtype.bytes
         if nbytes < ALIGNMENT:
             raise ArgumentError(

@@ -8,7 +8,8 @@ about a kernel's source, :class:`LaunchError` about a launch, :class:`DeviceErro
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import ClassVar
 
 from ptxforge.support.location import Location, describe
 
@@ -21,6 +22,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 class PtxforgeError(Exception):
     """Base of all errors of ptxforge."""
+
+    also: ClassVar[Callable[[PtxforgeError, str], str] | None] = None
+    """What the text becomes under the alias ``triton``."""
+
+    def __str__(self) -> str:
+        text, also = self._text(), PtxforgeError.also
+        return text if also is None else also(self, text)
+
+    def _text(self) -> str:
+        return super().__str__()
 
     @property
     def error_message(self) -> str:
@@ -45,7 +56,8 @@ class CompilationError(PtxforgeError):
     @property
     def error_message(self) -> str:
         """What is wrong, without the place (Triton's name)."""
-        return self.message
+        also = PtxforgeError.also
+        return self.message if also is None else also(PtxforgeError(self.message), self.message)
 
     def at(self, location: Location | None) -> CompilationError:
         """This error with ``location`` filled in, unless it has one already."""
@@ -53,7 +65,7 @@ class CompilationError(PtxforgeError):
             self.location = location
         return self
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         parts = [self.message]
         if self.location is not None:
             parts.append(describe(self.location))
@@ -83,6 +95,18 @@ class ArgumentError(LaunchError, TypeError):
 
     def __init__(self, message: str, argument: str = ""):
         super().__init__(f"argument '{argument}': {message}" if argument else message)
+        self.argument = argument
+
+
+class ValueArgumentError(ArgumentError, ValueError, AssertionError):
+    """An argument is of the right type and has a value that cannot be."""
+
+
+class ElementTypeError(CompilationError, ArgumentError):
+    """No kernel can be compiled for arrays of this element type."""
+
+    def __init__(self, message: str, argument: str = ""):
+        CompilationError.__init__(self, f"argument '{argument}': {message}" if argument else message)
         self.argument = argument
 
 

@@ -54,13 +54,18 @@ def show_from(file: str, lines: list[str]) -> None:
     _shown[file] = lines
 
 
+def source_lines(file: str) -> list[str]:
+    """The lines of a file as messages quote them; none where it cannot be read."""
+    return _shown.get(file) or linecache.getlines(file)
+
+
 def snippet(location: Location, context: int = 2) -> str:
     """The source lines that end at ``location``, with a caret line under the span.
 
     ``context`` is the number of lines shown before it. The text is empty when the file cannot be read
     (a kernel typed at a prompt).
     """
-    lines = _shown.get(location.file) or linecache.getlines(location.file)
+    lines = source_lines(location.file)
     if not 1 <= location.line <= len(lines):
         return ""
     first = max(1, location.line - context)

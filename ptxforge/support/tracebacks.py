@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ptxforge.support import settings
 from ptxforge.support.errors import InternalCompilerError, LaunchInterrupt, PtxforgeError
 
 SHORTENED = (PtxforgeError, LaunchInterrupt)
 """What is raised in place of itself by :func:`short`."""
+
+cause_of: Callable[[BaseException], BaseException | None] | None = None
+"""What an error is raised from, under the alias ``triton``."""
 
 
 def short(error: BaseException) -> BaseException:
@@ -17,5 +22,5 @@ def short(error: BaseException) -> BaseException:
     """
     if isinstance(error, InternalCompilerError) or settings.TRACEBACK.get() == "full":
         return error
-    error.__cause__, error.__suppress_context__ = None, True
+    error.__cause__, error.__suppress_context__ = cause_of and cause_of(error), True
     return error.with_traceback(None)

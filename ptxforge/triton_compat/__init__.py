@@ -19,7 +19,9 @@ from pathlib import Path
 
 from ptxforge.compiler import Assembly
 from ptxforge.language.types import dtype
+from ptxforge.support import tracebacks
 from ptxforge.support.errors import PtxforgeError
+from ptxforge.triton_compat import words
 from ptxforge.triton_compat.knobs import runtime
 from ptxforge.triton_compat.modules import MODULES, OBJECTS, Alias, Refusals, Reloads
 
@@ -64,6 +66,7 @@ def install() -> None:
         _set_here.append("PTXFORGE_DEVICE")
     dtype.namespace = "triton.language"
     Assembly.listed_as = {"tile": "ttir", "gpu": "ttgir", "sass": ""}  # Triton makes it, and does not list it
+    PtxforgeError.also, tracebacks.cause_of = words.also, words.cause
     sys.meta_path += _FINDERS
     sys.path[:] = [SHADOW, *_others(sys.path)]
     _set_python_path([SHADOW, *_others(_python_path())])
@@ -80,6 +83,7 @@ def uninstall() -> None:
         os.environ.pop(_set_here.pop(), None)
     dtype.namespace = "tl"
     Assembly.listed_as = {}
+    PtxforgeError.also = tracebacks.cause_of = None
     sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in _FINDERS]
     sys.path[:] = _others(sys.path)
     _set_python_path(_others(_python_path()))

@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 import json
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -224,6 +224,15 @@ class MatchError(ValueError):
     """A text does not match."""
 
 
+def _constants(kind: Any, value: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """The constants of an argument, by their path."""
+    if isinstance(kind, tuple):
+        for index, (inner, part) in enumerate(zip(kind, value, strict=True)):
+            yield from _constants(inner, part, (*path, index))
+    elif kind == "constexpr":
+        yield path, value
+
+
 def run_parser(
     kernel_fn: Any,
     args: Sequence[Any] = (),
@@ -240,7 +249,12 @@ def run_parser(
         name: "constexpr" if name in constant else mangle_type(value)
         for name, value in bound.arguments.items()
     }
-    constants = {name: bound.arguments[name] for name, kind in kinds.items() if kind == "constexpr"}
+    constants = {
+        path: value
+        for index, name in enumerate(kernel_fn.arg_names)
+        if name in kinds
+        for path, value in _constants(kinds[name], bound.arguments[name], (index,))
+    }
     return ASTSource(kernel_fn, kinds, constants).make_ir(target, None, None, None, None)
 
 

@@ -12,6 +12,7 @@ is written out here, as values of bfloat16 (or float16) times their scales, befo
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import attrs
@@ -28,6 +29,7 @@ from ptxforge.ir.ops.dot import PRECISIONS, Dot
 from ptxforge.ir.ops.shape import Join
 from ptxforge.language import dot_product as language
 from ptxforge.language import types as L
+from ptxforge.support.target import parse_target
 
 _INTEGERS = (L.int8, L.uint8)
 _LEAST_BITS = 256
@@ -48,6 +50,10 @@ def dot(
 ):
     a, b = _matrix(input, "input"), _matrix(other, "other")
     if L.float8e4b15 in (a.dtype, b.dtype):
+        if parse_target(ctx.target).sm >= 90:
+            instead = "which compute with float8e4nv"
+            text = f"the use of fp8e4b15 is deprecated on Hopper and later architectures, {instead}"
+            warnings.warn(text, stacklevel=2)
         a, b = cast(ctx, a, L.float16), cast(ctx, b, L.float16)
     _check_types(a, b)
     shape = _result_shape(a, b)
