@@ -262,8 +262,7 @@ def redefined(fn: Callable, text: str) -> Callable:
     ]
     if not found or found[0].co_freevars:
         raise CompilationError(f"the text does not define '{fn.__name__}' by itself")
-    around = inspect.getclosurevars(fn).nonlocals if fn.__closure__ else {}
-    scope = {**fn.__globals__, **around} if around else fn.__globals__
+    scope = scope_of(fn) if fn.__closure__ else fn.__globals__
     made = types.FunctionType(found[0], scope, fn.__name__, fn.__defaults__)
     made.__kwdefaults__, made.__annotations__ = fn.__kwdefaults__, dict(fn.__annotations__)
     made.__qualname__, made.__module__ = fn.__qualname__, fn.__module__

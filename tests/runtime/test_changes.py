@@ -282,6 +282,18 @@ def test_a_kernel_put_together_from_text():
     assert (x == 2).all() and doubled.starting_line_number == 7
 
 
+def test_a_new_text_may_come_before_the_names_around_have_values():
+    @ptxforge.jit
+    def kernel(x):
+        tl.store(x, PLACE(later))  # noqa: F821
+
+    kernel._unsafe_update_src(kernel.src.replace("PLACE(later)", "5"))
+    x = np.zeros(1, np.int32)
+    kernel[(1,)](x)
+    assert x[0] == 5
+    later = 3  # noqa: F841
+
+
 @ptxforge.jit
 def wrong(x):
     return x[5]
