@@ -328,15 +328,14 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Entri
             return self._apart.warmup(bound, given)
         made = [compiling.specialize_type(p, value) for p, value in zip(self.params, bound, strict=True)]
         device = place(self.params, made)
-        arch = given.pop("arch", None)
-        target = f"sm_{str(arch).lstrip('sm_')}" if arch else device.target
+        target = options.architecture(given, device.target)
         key = self._key(made, options.parse(self._with_defaults(given), target), target)
-        mode = active() if arch is None else None
+        mode = active() if target == device.target else None
         if mode is not None and key.identity() not in self._compiled:
             return mode.submit(self, key, device)
         with contextlib.suppress(hooks.DeclinedError), forbid_jit(False):
             variant = self._variant_of(key, device)
-            if arch is None:
+            if target == device.target:
                 variant.function_on(device)
             return variant
         return None  # type: ignore[return-value] - whoever sets such a hook knows

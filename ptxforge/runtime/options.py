@@ -143,6 +143,12 @@ def _check_fixed(name: str, value: Any) -> None:
         raise ArgumentError(f"{value!r} is not supported: {why}", name)
 
 
+def architecture(given: dict[str, Any], target: str) -> str:
+    """What is compiled for where ``given`` asks for an architecture of its own, which is taken out of it."""
+    arch = str(given.pop("arch", None) or target)
+    return target if arch in _spellings(target) else f"sm_{arch.lstrip('sm_')}"
+
+
 def _spellings(target: str) -> list[str]:
     """How Triton and people call a target.
 
