@@ -185,7 +185,10 @@ class TensorLoads:
         for other, op in self.made:
             if _same_tensor(rectangle, other) and attributes.items() <= op.attributes.items():
                 return op.result
+        workspace, template = self._workspace()
         home, last = place_of(rectangle)
+        if last is None and home is self.function.body:  # of parameters alone
+            last = workspace.defining_op
         b = Recorder(Builder(home, home.first if last is None else last.next, home.first.location))
         sizes, numbers = [], []
         for size in (d.size for d in rectangle.dimensions):
@@ -194,7 +197,7 @@ class TensorLoads:
             numbers += [] if number else [b.polynomial(size)]
         numbers += [b.polynomial(d.stride, T.I64) for d in rectangle.dimensions[:-1]]
         op = b.create(
-            MakeTensorMap, *self._workspace(), rectangle.base, *numbers, sizes=tuple(sizes), **attributes
+            MakeTensorMap, workspace, template, rectangle.base, *numbers, sizes=tuple(sizes), **attributes
         )
         self.made.append((rectangle, op))
         return op.result

@@ -93,6 +93,32 @@ def test_more_blocks_than_memory(emulator, monkeypatch):
         np.testing.assert_array_equal(placed[2].numpy(), expected)
 
 
+@ptxforge.jit(do_not_specialize=["depth", "far"])
+def of_parameters(x, y, out, rows, depth, far, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """Rows are ``far`` elements apart, of which nothing outside of the loop says that these are a multiple of
+    16 bytes."""
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, depth, BK):
+        left = tl.make_tensor_descriptor(x, [rows, depth], [far, 1], [BM, BK])
+        right = tl.make_tensor_descriptor(y, [BN, depth], [far, 1], [BN, BK])
+        acc = tl.dot(left.load([0, k]), right.load([0, k]).T, acc)
+    tl.store(out + tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :], acc)
+
+
+@pytest.mark.parametrize("depth", [17, 65])
+def test_parameters_that_promise_nothing(execute, assemble, depth):
+    """Several maps of what is there from the beginning."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-3, 4, (rows, 72)).astype(np.float16) for rows in (60, 64))
+    expected = np.zeros((64, 64), np.float32)
+    expected[:60] = x[:, :depth].astype(np.float32) @ y[:, :depth].astype(np.float32).T
+    arguments, constants = [x, y, np.zeros_like(expected), 60, depth, 72], {"BM": 64, "BN": 64, "BK": 32}
+    for (out,) in execute(of_parameters, (1,), arguments, constants, outputs=[2]):
+        np.testing.assert_array_equal(out, expected)
+    assert makes_maps(of_parameters)
+    assemble(of_parameters.variants[-1].artifact.ptx)
+
+
 # -- addresses that are loaded -----------------------------------------------------------------------------
 
 
