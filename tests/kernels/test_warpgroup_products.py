@@ -207,6 +207,40 @@ def test_rows_that_wrap_are_not_stored(execute, shape):
 
 
 @ptxforge.jit
+def wrapped_and_added(a, b, c, M, BM: tl.constexpr, K: tl.constexpr, HOW: tl.constexpr):
+    """a @ b, added to c; rows beyond the end are those from the beginning again."""
+    i, j, k = tl.arange(0, BM), tl.arange(0, 64), tl.arange(0, 32)
+    acc = tl.zeros((BM, 64), tl.float32)
+    for start in range(0, K, 32):
+        left = tl.load(a + (i % M)[:, None] * K + (start + k)[None, :])
+        acc = tl.dot(left, tl.load(b + (start + k)[:, None] * 64 + j[None, :]), acc)
+    if HOW == "assembly":
+        acc = tl.inline_asm_elementwise("mov.f32 $0, $1;", "=f,f", [acc], tl.float32, False, 1)
+    rows = BM if HOW == "everywhere" else M
+    old = tl.atomic_add(c + i[:, None] * 64 + j[None, :], acc, mask=(i < rows)[:, None])
+    if HOW == "old":
+        tl.store(c + (BM + i)[:, None] * 64 + j[None, :], old)
+
+
+@pytest.mark.parametrize(("how", "maps"), [
+    ("masked", ["a", "b"]), ("old", ["a", "b"]), ("everywhere", ["b"]), ("assembly", ["b"])
+])  # fmt: skip
+def test_rows_that_wrap_and_are_added_to_memory(execute, how, maps):
+    rng = np.random.default_rng(2)
+    a, b = (rng.integers(-3, 4, s).astype(np.float16) for s in ((48, 64), (64, 64)))
+    c = rng.integers(-3, 4, (128, 64)).astype(np.float32)
+    rows = np.arange(64 if how == "everywhere" else 48)
+    expected = c.copy()
+    expected[rows] += a[rows % 48].astype(np.float32) @ b
+    if how == "old":
+        expected[64:112], expected[112:] = c[:48], 0
+    kernel = ptxforge.jit(wrapped_and_added.fn)
+    for (out,) in execute(kernel, (1,), [a, b, c, 48], {"BM": 64, "K": 64, "HOW": how}, outputs=[2]):
+        np.testing.assert_array_equal(out, expected)
+    assert sorted(maps_of(kernel)) == maps
+
+
+@ptxforge.jit
 def padded_rows(a, b, c, M, N, K, stride_a, stride_b, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     """a @ b of any size, whose rows are apart by more than they hold."""
     i, j, k = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)

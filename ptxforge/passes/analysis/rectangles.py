@@ -25,8 +25,8 @@ IN KERNEL   What is loaded through a descriptor may have any scalar as base, siz
 PROMISED    Who makes a descriptor promises that rows begin at multiples of 16 bytes. So the rows of a tile
             are such a multiple apart, and as tiles begin at such a column, the tensor begins at one.
 WRAPPED     Rows (or columns) modulo a size, ``i % M``, are those up to ``M`` and then some that nobody wants:
-            they are read as zeros, if all that is computed from them ends in stores whose masks leave them
-            out. A sum over them, say, would notice.
+            they are read as zeros, if all that is computed from them ends in stores (or atomics) whose masks
+            leave them out. A sum over them, say, would notice.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import REARRANGING
 from ptxforge.ir.ops.arith import AndI, CmpI, MaxSI
+from ptxforge.ir.ops.atomic import AtomicRMW
 from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.memory import InBounds, Load, Store
 from ptxforge.ir.ops.tensor_store import StoreBox
@@ -301,7 +302,7 @@ class Rectangles:
                 else:
                     work += _followed(user, index, dim)
 
-    def _check_store(self, store: Store, index: int, dim: int, wrap: Wrap) -> None:
+    def _check_store(self, store: Store | AtomicRMW, index: int, dim: int, wrap: Wrap) -> None:
         if index == 1 and store.mask is not None:
             room = add(wrap.bound, wrap.start, -1)
             if any(bound == Bound(dim, room) for bound in self._conditions(store.mask)):
@@ -415,6 +416,7 @@ _CONDITIONS: dict[type[Operation], Callable[[Rectangles, Operation], list[Bound]
 }
 _STORES: dict[type[Operation], Callable[..., None]] = {
     Store: Rectangles._check_store,
+    AtomicRMW: Rectangles._check_store,
     StoreBox: Rectangles._check_box,
 }
 _STORED_AGAIN = "rows beyond the end are read again, and what becomes of them is stored"
@@ -449,8 +451,9 @@ def _divides(value: Value, forms: LinearForms) -> int:
 
 def _followed(user: Operation, index: int, dim: int) -> list[tuple[Value, int]]:
     """What is computed from row ``dim`` of operand ``index``, and where that row is in it."""
-    there = user.result_dim(index, dim)
-    if there is not None:
+    there, effects = user.result_dim(index, dim), user.get_effects()
+    is_seen = effects.keeps_turn or "global" in effects.writes
+    if there is not None and not is_seen:
         return [(result, there) for result in user.results]
     target = user.passes_to(index)
     if target is not None and target.op.is_counted:
