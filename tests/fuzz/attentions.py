@@ -29,9 +29,14 @@ class _Attention(Writer):
             self.pick((16, 32, 32, 64)),
             self.pick((16, 16, 32, 64)),
         )
+        self.is_hopper = self.chance(0.65)  # what ``wgmma`` takes, as a rule in several steps
+        if self.is_hopper:
+            self.warps, self.stages = self.pick((4, 8)), self.pick((2, 2, 3, 4))
+            self.m, self.n, self.d = 16 * self.warps, self.pick((16, 32, 64)), self.pick((16, 32, 64, 64))
         self.kind = self.pick(("float16", "float16", "float16", "bfloat16"))
         self.queries = self.pick((1, 1, 2)) * self.m - self.pick((0, 0, 5))
-        self.keys = max(1, self.pick((0, 1, 2, 3, 4)) * self.n - self.pick((0, 0, 0, 3, 8)))
+        steps = self.pick((1, 2, 3, 4, 5) if self.is_hopper else (0, 1, 2, 3, 4))
+        self.keys = max(1, steps * self.n - self.pick((0, 0, 0, 3, 8)))
         self.is_causal = self.chance(0.5)
         self.heads = self.pick((1, 1, 2))
         self.inner_heads = self.heads if self.chance(0.3) else 1
@@ -53,7 +58,7 @@ class _Attention(Writer):
             self.emit(f"for head in tl.range(0, {self.heads}{self.advice(0.2)}):")
             self.indent += 1
         self.head()
-        target = self.pick(("sm_90a", "sm_90a", "sm_90a", "sm_80"))
+        target = "sm_90a" if self.is_hopper else self.pick(("sm_90a", "sm_90a", "sm_80"))
         ctas = self.pick((1, 1, 1, 1, 2)) if target == "sm_90a" else 1
         return self.finish("attention", target, ctas, tolerance=TOLERANCE)
 
@@ -63,7 +68,8 @@ class _Attention(Writer):
 
     def advice(self, share: float = 0.35) -> str:
         parts = [
-            (share, f"num_stages={self.pick((0, 1, 2, 3, 4))}"), (share, "warp_specialize=True"),
+            (share, f"num_stages={self.pick((0, 1, 2, 3, 4))}"),
+            (share + 0.3 * self.is_hopper, "warp_specialize=True"),
             (0.08, f"loop_unroll_factor={self.pick((2, 3))}"), (0.08, "disallow_acc_multi_buffer=True"),
             (0.08, "flatten=True"),
         ]  # fmt: skip
@@ -99,7 +105,8 @@ class _Attention(Writer):
         self.emit(f"tl.store({self.out} + at, acc, mask=(p < {self.S})[:, None])")
 
     def prepare(self) -> None:
-        base = [f"{x} + head * {self.keys * self.d}" for x in (self.k, self.v)]
+        stride = self.number("H", self.keys * self.d)
+        base = [f"{x} + head * {stride}" for x in (self.k, self.v)]
         self.is_turned = self.chance(0.5)
         if self.feed == "block":
             form = f"({self.L}, {self.d}), ({self.d}, 1), (0, 0), ({self.n}, {self.d}), (1, 0)"

@@ -46,10 +46,14 @@ class _Corners(Writer):
         )
 
     def program(self) -> LaunchedProgram:
+        self.is_hopper = self.chance(0.6)
+        if self.is_hopper:
+            self.warps, self.stages = self.pick((4, 4, 8)), self.pick((2, 3, 3, 4))
         self.emit("pid = tl.program_id(0)", "k = pid * 0")
         for _ in range(self.pick((1, 2))):
-            self.pick((self.sums, self.sums, self.convolution, self.rows))()
-        target = self.pick(("sm_90a", "sm_90a", "sm_80"))
+            likely = self.convolution if self.is_hopper else self.sums
+            self.pick((self.sums, likely, self.convolution, self.rows))()
+        target = "sm_90a" if self.is_hopper else self.pick(("sm_90a", "sm_90a", "sm_80"))
         return self.finish("corner", target, self.pick((1, 1, 1, 2)) if target == "sm_90a" else 1)
 
     # -- boxes -----------------------------------------------------------------------------------------
@@ -84,27 +88,28 @@ class _Corners(Writer):
             if np.prod(sizes) <= LARGEST:
                 return sizes
 
-    def begins(self, one: Box) -> list[str]:
-        """Where a box begins along each dimension: anywhere."""
+    def begins(self, one: Box, unit: int = 1) -> list[str]:
+        """Where a box begins along each dimension: anywhere, along the last one at a multiple of ``unit``."""
         found = []
-        for size, side in zip(one.shape, one.sizes):
-            place = int(self.rng.integers(-side, size + 1)) if self.chance(0.4) else 0
-            back = f"k * {side} - {self.pick((0, 1, side))}"
-            found.append(self.pick((str(place), f"{place} + k", f"{place} + k * {side}", back)))
+        for axis, (size, side) in enumerate(zip(one.shape, one.sizes)):
+            step = unit if axis == one.rank - 1 else 1
+            place = int(self.rng.integers(-side, size + 1)) // step * step if self.chance(0.4) else 0
+            back = f"k * {side} - {self.pick((0, step, side))}"
+            found.append(self.pick((str(place), f"{place} + k * {step}", f"{place} + k * {side}", back)))
         return found
 
-    def tile(self, one: Box, begins: list[str]) -> str:
-        """The expression of the box that begins there."""
+    def tile(self, one: Box, begins: list[str], is_zero: bool = False) -> str:
+        """The expression of the box that begins there; what lies outside is 0 if ``is_zero``."""
         if one.by == "descriptor":
-            made = self.let(
-                f"tl.make_tensor_descriptor({one.made}, {list(one.sizes)}{self.padding(one)})", "d"
-            )
-            return self.without_nan(one, f"{made}.load([{', '.join(begins)}])")
+            padding = "" if is_zero else self.padding(one)
+            made = self.let(f"tl.make_tensor_descriptor({one.made}, {list(one.sizes)}{padding})", "d")
+            text = f"{made}.load([{', '.join(begins)}])"
+            return self.without_nan(one, text) if padding else text
         order = list(range(one.rank))[::-1]
         made = f"tl.make_block_ptr({one.made}, [{', '.join(begins)}], {list(one.sizes)}, {order})"
-        padding = self.pick(("zero", "zero", "nan")) if "float" in one.kind else "zero"
+        padding = self.pick(("zero", "zero", "nan")) if "float" in one.kind and not is_zero else "zero"
         text = f"tl.load({made}, boundary_check={tuple(range(one.rank))}, padding_option='{padding}')"
-        return self.without_nan(one, text)
+        return self.without_nan(one, text) if padding == "nan" else text
 
     def padding(self, one: Box) -> str:
         return ", padding_option='nan'" if "float" in one.kind and self.chance(0.2) else ""
@@ -117,7 +122,8 @@ class _Corners(Writer):
 
     def loop(self) -> None:
         end = self.number(self.fresh("n"), self.pick((0, 1, 2, 3, 4)))
-        parts = [(0.4, f", num_stages={self.pick((1, 2, 3, 4))}"), (0.2, ", warp_specialize=True")]
+        stages, specialized = (0.2, 0.5) if self.is_hopper else (0.4, 0.2)
+        parts = [(stages, f", num_stages={self.pick((1, 2, 3, 4))}"), (specialized, ", warp_specialize=True")]
         parts.append((0.1, ", loop_unroll_factor=2"))
         advice = "".join(text for share, text in parts if self.chance(share))
         self.emit(f"for k in tl.range(0, {end}{advice}):")
@@ -171,6 +177,7 @@ class _Corners(Writer):
         """Products of boxes in three or four dimensions, seen as matrices."""
         kind = self.pick(("float16", "float16", "bfloat16", "int8"))
         m, k = self.pick((16, 32, 64, 64)), self.pick((16, 32, 32, 64))
+        m = 16 * self.warps if self.is_hopper else m
         k = max(k, 32) if kind == "int8" else k
         high = self.pick([n for n in (1, 2, 4, 8) if m % n == 0])
         left_sizes = self.pick(((high, m // high, k), (1, high, m // high, k), (m, k)))
@@ -180,8 +187,9 @@ class _Corners(Writer):
         result = "int32" if kind == "int8" else "float32"
         acc = self.let(f"tl.full(({m}, {n}), {self.pick((0, 2))}, tl.{result})", "acc")
         self.loop()
-        a = self.let(self.tile(left, self.begins(left)), "a")
-        b = self.let(self.tile(right, self.begins(right)), "b")
+        unit = 16 if self.is_hopper and self.chance(0.8) else 1
+        a = self.let(self.tile(left, self.begins(left, unit), self.is_hopper), "a")
+        b = self.let(self.tile(right, self.begins(right, unit), self.is_hopper), "b")
         a, b = f"tl.reshape({a}, ({m}, {k})).to(tl.{kind})", f"tl.reshape({b}, ({n}, {k})).to(tl.{kind})"
         self.emit(f"{acc} = tl.dot({a}, tl.trans({b}), {acc})")
         self.indent -= 1

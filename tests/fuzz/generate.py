@@ -26,7 +26,7 @@ import numpy as np
 from tests.fuzz import exits
 from tests.fuzz.boxes import box_product, spill, window
 from tests.fuzz.several import several_products
-from tests.fuzz.tiles import walk_over_tiles
+from tests.fuzz.tiles import large_product, walk_over_tiles
 from tests.fuzz.weave import weave
 
 INTEGERS = ("int32", "int32", "int64", "int16", "int8", "uint32", "uint8")
@@ -41,6 +41,8 @@ WALKING = (3, 10, 21, 40)
 sm_90a."""
 SEVERAL = 8
 """Of 150 programs, that with a loop of several products for ``wgmma``, on sm_90a, without clusters."""
+LARGE = 18
+"""Of 150 programs, that which is one product in large tiles, on sm_90a, without clusters."""
 NUMPY = {name: np.dtype(getattr(ml_dtypes, name) if name == "bfloat16" else name) for name in SHORT}
 
 
@@ -195,8 +197,10 @@ class _Generator:
         self.prologue()
         for _ in range(int(self.rng.integers(1, 4))):
             self.load()
-        for _ in range(int(self.rng.integers(3, 12))):
+        for _ in range(int(self.rng.integers(3, 12)) if self.seed % 150 != LARGE else 0):
             self.pick(STEPS)(self)
+        if self.seed % 150 == LARGE:
+            large_product(self)
         if self.seed % 50 in WALKING:
             walk_over_tiles(self)
         if self.seed % 150 == SEVERAL:
@@ -602,7 +606,8 @@ class _Generator:
         inside = f"{at} + {k} * {z} < {int(self.rng.integers(0, depth + 1))}"
         is_masked = self.rng.random() < 0.5
         masks = [f", mask=({inside})[{d}], other=0" if is_masked else "" for d in ("None, :", ":, None")]
-        self.emit(f"for {z} in tl.range(0, {count}{self.stages()}):")
+        wish = self.pick(("", "", ", warp_specialize=True"))
+        self.emit(f"for {z} in tl.range(0, {count}{self.stages()}{wish}):")
         self.indent += 1
         self.emit(f"{x} = tl.load({p}{masks[0]})")
         self.emit(f"{y} = tl.load({q}{masks[1]})")

@@ -18,6 +18,8 @@ SIZES = (  # rows, columns, depth of a step, warps, stages
     (128, 128, 64, 4, 4), (128, 128, 64, 4, 5), (64, 256, 64, 4, 4), (128, 256, 64, 8, 3), (64, 64, 32, 4, 3),
     (64, 32, 64, 4, 2), (128, 64, 32, 8, 3), (32, 32, 32, 4, 3), (64, 64, 64, 2, 2), (64, 128, 128, 4, 4),
 )  # fmt: skip
+LARGE = (128, 128, 64, 4, 4), (128, 128, 64, 8, 4), (64, 128, 128, 4, 4), (128, 256, 64, 8, 3)
+"""Sizes that leave no room for a second block, so that the compiler makes programs walk over tiles."""
 
 
 def generate(seed: int) -> LaunchedProgram:
@@ -28,10 +30,12 @@ def generate(seed: int) -> LaunchedProgram:
 class _Loops(Writer):
     def __init__(self, seed: int):
         super().__init__(seed, 75)
-        self.m, self.n, self.k, self.warps, self.stages = self.pick(SIZES)
+        self.is_hopper = self.chance(0.5)  # what ``wgmma`` takes and TMA feeds
+        sizes = LARGE if self.is_hopper and self.chance(0.7) else SIZES
+        self.m, self.n, self.k, self.warps, self.stages = self.pick(sizes)
         self.is_int8 = self.chance(0.1)
         self.down, self.across = self.pick((1, 2, 3)), self.pick((1, 1, 2))
-        self.steps = self.pick((0, 1, 1, 2, 3, 3, 4, 5, 6))
+        self.steps = self.pick((0, 1, 2, 3, 3, 4, 5, 6))
         less = self.pick((0, 0, 0, 8, 16, int(self.rng.integers(0, self.k))))
         self.depth = max(0, self.steps * self.k - less)
 
@@ -43,17 +47,19 @@ class _Loops(Writer):
             stream_program(self)
         else:
             self.product()
-        target = self.pick(TARGETS)
-        ctas = 2 if target == "sm_90a" and self.chance(0.1) else 1
+        target = "sm_90a" if self.is_hopper else self.pick(TARGETS)
+        ctas = self.pick((2, 2, 4)) if target == "sm_90a" and self.chance(0.3) else 1
         return self.finish("loop", target, ctas, has_steps=is_stream or self.depth > 0)
 
     def product(self) -> None:
         self.rows = self.down * self.m - self.pick((0, 0, int(self.rng.integers(0, self.m))))
         self.columns = self.across * self.n - self.pick((0, 0, 8, int(self.rng.integers(0, self.n))))
-        self.columns = max(1, self.columns // 16 * 16 if self.chance(0.8) else self.columns)
+        if self.chance(0.95 if self.is_hopper else 0.8):
+            self.columns = self.columns // 16 * 16
+        self.columns = max(1, self.columns)
         kind, tiles = "int8" if self.is_int8 else "float16", self.down * self.across
         self.feed = self.pick(("pointers", "pointers", "pointers", "block", "descriptor", "descriptor"))
-        is_aligned = self.chance(0.8) or self.feed == "descriptor"
+        is_aligned = self.is_hopper or self.chance(0.8) or self.feed == "descriptor"
         self.width = -(-self.depth // 16) * 16 if is_aligned else max(1, self.depth)
         self.width = max(self.width, 16)
         self.a = self.array("x", self.rows * self.width, kind, 1)
@@ -63,7 +69,7 @@ class _Loops(Writer):
         self.b = self.array("x", high * self.b_width, kind, 1)
         sizes = {"D": self.depth, "R": self.rows, "C": self.columns, "W": self.width}
         self.D, self.R, self.C, self.W = (self.number(*size) for size in sizes.items())
-        how = self.pick(("made", "made", "tiles", "tiles", "tiles", "while", "twice"))
+        how = self.pick(("made", "made", "made", "tiles", "tiles", "tiles", "while", "twice"))
         self.emit(f"i, j, k = tl.arange(0, {self.m}), tl.arange(0, {self.n}), tl.arange(0, {self.k})")
         self.out = self.array("o", 2 * self.rows * self.columns, "int32" if self.is_int8 else "float32")
         getattr(self, f"_{how}")(self.number("T", tiles), tiles)
@@ -71,7 +77,7 @@ class _Loops(Writer):
     def advice(self, outer: bool) -> str:
         """What is asked of a loop."""
         parts = []
-        if not outer and self.chance(0.4):
+        if not outer and self.chance(0.1 if self.is_hopper else 0.4):
             parts.append(f"num_stages={self.pick((0, 1, 2, 3, 4, 5))}")
         if self.chance(0.35):
             parts.append(f"warp_specialize={self.chance(0.9)}")
@@ -122,13 +128,13 @@ class _Loops(Writer):
         self.emit(f"for s in tl.range(0, {self.D}, {self.k}{self.advice(False)}):")
         self.indent += 1
         left, right = self.operands()
-        if self.chance(0.15) and not self.is_int8:
+        if self.chance(0.05 if self.is_hopper else 0.15) and not self.is_int8:
             left = f"({left} * 2)"
         self.emit(f"acc = tl.dot({left}, {right}, acc)")
         if self.feed == "block":
             self.emit(f"f = tl.advance(f, (0, {self.k}))")
             self.emit(f"g = tl.advance(g, ({f'0, {self.k}' if self.is_turned else f'{self.k}, 0'}))")
-        if self.chance(0.07):
+        if self.chance(0.03 if self.is_hopper else 0.07):
             counter = self.array("o", 1, "int32")
             self.emit(f"tl.atomic_add({counter}, 1)")
         self.indent -= 1

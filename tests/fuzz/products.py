@@ -13,9 +13,15 @@ import numpy as np
 
 from tests.fuzz.draw import LaunchedProgram, Writer, numpy_type
 
-TYPES = ("float16", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "float32", "uint8")
+TYPES = (
+    "float16", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "float32", "float32", "uint8",
+)  # fmt: skip
 DEQUANTISED = ("int4", "int8", "groups", "fp8")
 """How an operand may be stored: two numbers in a byte, a byte, one with a scale by group, an 8-bit float."""
+
+
+HOPPER = (64, 16, 4), (64, 32, 4), (64, 64, 4), (64, 128, 4), (128, 64, 8), (128, 32, 8), (128, 128, 4)
+"""Rows, columns and warps of products that ``wgmma`` takes."""
 
 
 def generate(seed: int) -> LaunchedProgram:
@@ -30,13 +36,17 @@ class _Products(Writer):
         self.stages = self.pick((1, 2, 3, 3, 4))
         self.m, self.n = self.pick((16, 32, 64, 64, 64, 128)), self.pick((8, 16, 32, 32, 64, 128))
         self.k = self.pick((16, 32, 32, 64))
+        self.is_hopper = self.chance(0.6)
+        if self.is_hopper:
+            self.m, self.n, self.warps = self.pick(HOPPER)
+            self.stages, self.k = self.pick((2, 3, 3, 4)), self.pick((32, 64, 64))
         self.kind = self.pick(TYPES)
         if self.kind != "float16" and self.kind != "bfloat16":
             self.k = max(self.k, 32)
         self.result = "int32" if self.kind in ("int8", "uint8") else "float32"
         self.down, self.steps, self.batches = (
             self.pick((1, 1, 2)),
-            self.pick((0, 1, 2, 3, 4)),
+            self.pick((0, 1, 2, 3, 4, 2, 3) if self.is_hopper else (0, 1, 2, 3, 4)),
             self.pick((1, 1, 1, 2)),
         )
         self.depth = max(1, self.steps * self.k - self.pick((0, 0, 0, 1, 8, 16)))
@@ -63,7 +73,7 @@ class _Products(Writer):
         self.begin()
         self.loop()
         self.leave()
-        target = self.pick(("sm_90a", "sm_90a", "sm_90a", "sm_80", "sm_120"))
+        target = "sm_90a" if self.is_hopper else self.pick(("sm_90a", "sm_90a", "sm_80", "sm_120"))
         if "float8" in self.kind and target == "sm_80":
             target = "sm_89"
         ctas = self.pick((1, 1, 1, 1, 2)) if target == "sm_90a" else 1
@@ -87,8 +97,9 @@ class _Products(Writer):
     # -- the loop --------------------------------------------------------------------------------------
 
     def advice(self) -> str:
+        stages, specialized = (0.2, 0.45) if self.is_hopper else (0.35, 0.2)
         parts = [
-            (0.35, f"num_stages={self.pick((0, 1, 2, 3, 4))}"), (0.2, "warp_specialize=True"),
+            (stages, f"num_stages={self.pick((0, 1, 2, 3, 4))}"), (specialized, "warp_specialize=True"),
             (0.1, "flatten=True"),
             (0.1, f"loop_unroll_factor={self.pick((2, 3))}"), (0.1, "disallow_acc_multi_buffer=True"),
         ]  # fmt: skip
@@ -124,7 +135,7 @@ class _Products(Writer):
         more = ""
         if self.kind == "float32":
             more = self.pick(
-                (", input_precision='tf32'", ", input_precision='ieee'", "", ", allow_tf32=True")
+                (", input_precision='tf32'", ", input_precision='ieee'", "", ", allow_tf32=True", "")
             )
         if "float8" in self.kind:
             more = self.pick(("", "", ", max_num_imprecise_acc=32", ", max_num_imprecise_acc=0"))
@@ -309,13 +320,15 @@ class _Operand:
     def __init__(self, g: _Products, row: str, rows: int, bound: str, box: int, is_left: bool):
         self.g, self.row, self.rows, self.bound, self.box, self.is_left = g, row, rows, bound, box, is_left
         self.stored = ""
-        if g.kind in ("float16", "bfloat16") and g.chance(0.35):
+        if g.kind in ("float16", "bfloat16") and g.chance(0.2 if g.is_hopper else 0.35):
             self.stored = g.pick(DEQUANTISED)
-        self.is_turned = self.stored not in ("int4", "groups") and g.chance(0.4)
+        only_along = g.is_hopper and g.kind not in ("float16", "bfloat16")
+        self.is_turned = self.stored not in ("int4", "groups") and g.chance(0.1 if only_along else 0.4)
+        self.is_plain = g.is_hopper and g.chance(0.7)  # what TMA copies
         depth = -(-g.depth // 2) * 2 if self.stored == "int4" else g.depth
-        depth = -(-depth // 16) * 16 if g.chance(0.7) else depth
+        depth = -(-depth // 16) * 16 if self.is_plain or g.chance(0.7) else depth
         self.width = rows if self.is_turned else depth
-        if self.is_turned and g.chance(0.7):
+        if self.is_turned and (self.is_plain or g.chance(0.7)):
             self.width = -(-rows // 16) * 16
         self.high = depth if self.is_turned else rows
         self.count = self.high * self.width * g.batches
@@ -390,7 +403,8 @@ class _Operand:
             )
         else:
             place = self.pointer or f"{self.start()} + {self.offsets('(s + k)')}"
-            text = f"tl.load({place}, mask={self.mask()}, other={g.pick((0, 0, 0, 1))})"
+            other = 0 if self.is_plain else g.pick((0, 0, 0, 1))
+            text = f"tl.load({place}, mask={self.mask()}, other={other})"
         if self.by != "pointers" and self.is_turned == self.is_left:
             text = f"tl.trans({text})"
         name = g.let(text, "l")
@@ -429,7 +443,7 @@ class _Operand:
             return g.let(f"({name}.to(tl.{g.kind}) - 2) * {scale}", "l")
         if self.stored:
             return g.let(f"{name}.to(tl.{g.kind})", "l")
-        if g.kind in ("float16", "bfloat16", "float32") and g.chance(0.15):
+        if g.kind in ("float16", "bfloat16", "float32") and g.chance(0.05 if self.is_plain else 0.15):
             return g.let(
                 g.pick(
                     (

@@ -27,17 +27,18 @@ from ptxforge.ir.printer import print_function
 from ptxforge.ir.verifier import verify
 from ptxforge.passes import pipeline
 from ptxforge.support import tensor_map
-from ptxforge.support.target import parse_target
+from ptxforge.support.programs import blocks
 from ptxforge.support.tensor_map import TensorMapRecipe
 from tests.conftest import assemble_once
-from tests.fuzz.generate import HEADER, Program, generate
+from tests.fuzz.generate import Program, generate
+from tests.fuzz.kinds import load_programs as load
+from tests.fuzz.kinds import options_of
 
 PROGRAMS = 2000 * int(os.environ.get("PTXFORGE_FUZZ", "1"))
 """Seeds 0 … PROGRAMS - 1 are tried."""
 SHARD = 25
-TARGETS = ("sm_90a", "sm_80", "sm_89", "sm_90a", "sm_120")
-CTAS = (1, 1, 2, 1, 4, 1)
-"""Of a program, on targets that have clusters."""
+MULTIPROCESSORS = 2
+"""Blocks of programs that the compiler makes walk over tiles."""
 
 
 @pytest.mark.parametrize("shard", range(PROGRAMS // SHARD))
@@ -103,21 +104,10 @@ def test_the_programs_are_the_same_everywhere():
     assert all((one.arrays[name] == other.arrays[name]).all() for name in one.arrays)
 
 
-def load(programs: list[Program], folder: Path) -> dict:
-    """The kernels as functions, from a file, as the frontend wants to see their source."""
-    path = folder / f"programs_{programs[0].seed}.py"
-    path.write_text("\n\n".join([HEADER, *[program.source for program in programs]]) + "\n")
-    names = {"__name__": path.stem}
-    exec(compile(path.read_text(), str(path), "exec"), names)
-    return names
-
-
 def check(program: Program, kernel) -> None:
-    target = parse_target(TARGETS[program.seed % len(TARGETS)])
-    ctas = CTAS[program.seed // len(TARGETS) % len(CTAS)] if target.has_cluster else 1
-    options = {"num_warps": program.num_warps, "num_stages": program.num_stages, "num_ctas": ctas}
+    target, options = options_of(program)
     function = frontend.build(kernel, program.signature, {}, target=str(target), **options)
-    function.attributes["tensor_maps"] = target.has_wgmma
+    function.attributes["tensor_maps"] = function.attributes["persistent"] = target.has_wgmma
     verify(function)
     expected = interpret(function, program)
     pipeline.run(function, target, verify=True)
@@ -141,7 +131,7 @@ def emulate(function: Function, ptx: str, program: Program) -> dict[str, np.ndar
     device = EmulatorDevice(check="all")
     arrays = {name: array.copy() for name, array in program.arrays.items()}
     addresses = {name: device.register_host_array(array) for name, array in arrays.items()}
-    parameters = b""
+    parameters, grid = b"", (program.grid, 1, 1)
     for argument in function.arguments:
         if argument.type is T.TENSOR_MAP:
             recipe = TensorMapRecipe(argument.name, **argument.attributes)
@@ -149,13 +139,16 @@ def emulate(function: Function, ptx: str, program: Program) -> dict[str, np.ndar
             parameters += recipe.encode(device, (addresses | program.scalars).__getitem__)
         elif argument.name in addresses:
             parameters += b"\0" * (-len(parameters) % 8) + struct.pack("<Q", addresses[argument.name])
+        elif argument.attributes.get("programs"):
+            parameters += struct.pack("<i", program.grid)
+            grid = blocks(grid, MULTIPROCESSORS)
         else:
             parameters += struct.pack("<i", program.scalars[argument.name])
     kernel = device.load_module(ptx).function(function.name)
     shared = function.attributes.get("shared_bytes", 0)
-    blocks = program.grid * function.attributes["num_ctas"]
+    ctas = grid[0] * function.attributes["num_ctas"]
     warps = program.num_warps + function.attributes.get("extra_warps", 0)
-    kernel.launch((blocks, 1, 1), (32 * warps, 1, 1), shared, 0, parameters)
+    kernel.launch((ctas, 1, 1), (32 * warps, 1, 1), shared, 0, parameters)
     assert not device.findings, "\n".join(map(str, device.findings))
     return arrays
 

@@ -1,5 +1,6 @@
 """Programs that walk over tiles in random kernels: a loop over output tiles around a loop along k, as
-persistent matrix products are written, of sizes that ``wgmma`` takes and TMA feeds where the target has them.
+persistent matrix products are written, of sizes that ``wgmma`` takes and TMA feeds where the target has them;
+and products of which the compiler makes such programs.
 
 It draws whether pointers, block pointers or descriptors say where tiles lie, whether B is transposed, how
 many steps a tile has (also another number for each tile, and none), how far the tiles hang over the matrices,
@@ -14,6 +15,7 @@ import numpy as np
 BYTES = {"float16": 2, "bfloat16": 2, "int8": 1}
 ALIGNED = 16
 """Bytes of which rows are multiples, as a rule: TMA copies no others."""
+WISHES = ("", "", ", warp_specialize=True")
 
 
 @attrs.frozen
@@ -58,7 +60,7 @@ def walk_over_tiles(g) -> None:
     """c = a @ b, a tile after the other; b may be stored as columns."""
     dtype = g.pick(("float16", "float16", "bfloat16", "int8"))
     g.num_warps = g.pick((g.num_warps, 4, 4, 8))
-    m, n, k = 64 * g.pick((1, max(1, g.num_warps // 4))), g.pick((16, 32, 64)), g.pick((32, 32, 64))
+    m, n, k = 64 * g.pick((1, max(1, g.num_warps // 4))), g.pick((16, 32, 64, 128)), g.pick((32, 32, 64))
     is_transposed = dtype == "int8" or g.rng.random() < 0.5
     down, across = g.pick((1, 2, 3)), g.pick((1, 1, 2))
     steps = g.pick(("s", "2", "3", "5", "{t} % 3", "s - {t} % 2", "0"))
@@ -74,12 +76,12 @@ def walk_over_tiles(g) -> None:
     carried = g.fresh("c") if g.rng.random() < 0.2 else ""
     if carried:
         g.emit(f"{carried} = tl.zeros(({m}, {n}), tl.{result})")
-    flatten = g.pick(("", ", flatten=True"))
-    g.emit(f"for {t} in tl.range(pid, {down * across}, {g.grid}{flatten}):")
+    advice = g.pick(("", ", flatten=True")) + g.pick(WISHES)
+    g.emit(f"for {t} in tl.range(pid, {down * across}, {g.grid}{advice}):")
     g.indent += 1
     g.emit(f"{i}, {j} = {t} // {across} * {m}, {t} % {across} * {n}")
     g.emit(f"{acc} = tl.zeros(({m}, {n}), tl.{result})")
-    g.emit(f"for {z} in tl.range(0, {steps.format(t=t)}{g.stages()}):")
+    g.emit(f"for {z} in tl.range(0, {steps.format(t=t)}{g.stages()}{g.pick(WISHES)}):")
     g.indent += 1
     left = a.tile(g, x, i, f"{z} * {k}", by == "pointers" and g.rng.random() < 0.5)
     place = (j, f"{z} * {k}") if is_transposed else (f"{z} * {k}", j)
@@ -88,6 +90,26 @@ def walk_over_tiles(g) -> None:
     g.indent -= 1
     _finish(g, acc, carried, c, (i, j), (m, n), (rows, columns))
     g.indent -= 1
+
+
+def large_product(g) -> None:
+    """c = a @ b, a tile for each program, so large that the compiler lets programs walk over tiles."""
+    g.num_warps, g.num_stages = g.pick((4, 8)), 4
+    m, n, k = 128, 128, 64
+    depth, columns = _aligned(g, g.pick((1, 2, 5)) * k, k, "float16"), _aligned(g, n, n // 2, "float16")
+    rows = g.grid * m - int(g.rng.integers(0, m))
+    by = g.pick(("pointers", "descriptor", "block"))
+    a, b = _operand(g, "float16", rows, depth, (m, k), by), _operand(g, "float16", depth, columns, (k, n), by)
+    c, z, acc = f"o{len(g.arrays)}", g.fresh("z"), g.fresh("v")
+    g.arrays[c] = np.zeros(rows * columns, np.float32)
+    x, y, (i, j) = a.prepare(g), b.prepare(g), (f"(pid * {m})", "0")
+    g.emit(f"{acc} = tl.zeros(({m}, {n}), tl.float32)")
+    g.emit(f"for {z} in tl.range(0, {-(-depth // k)}):")
+    g.indent += 1
+    left = a.tile(g, x, i, f"{z} * {k}", by == "pointers" and g.rng.random() < 0.5)
+    g.emit(f"{acc} = tl.dot({left}, {b.tile(g, y, f'{z} * {k}', j, False)}, {acc})")
+    g.indent -= 1
+    _finish(g, acc, "", c, (i, j), (m, n), (rows, columns))
 
 
 def _operand(g, dtype: str, rows: int, columns: int, box: tuple[int, int], by: str) -> Operand:
