@@ -147,6 +147,10 @@ def added_boxes(x, y, M, N, BM: tl.constexpr, BN: tl.constexpr):
     stored.atomic_add([row, column], tile)
 
 
+WIDE = (128, 256, 64)
+SMALL = (64, 64, 32)
+
+
 # -- launches ------------------------------------------------------------------------------------------------
 
 
@@ -161,6 +165,13 @@ def _product(m: int, n: int, k: int, block: tuple[int, int, int], kernel=None, g
     return Launch(kernel or kernels.matmul, grid, arguments, constants, options)
 
 
+def _integer_product() -> Launch:
+    m, n, k = 128, 128, 128
+    arguments = [_numbers(m, k, dtype=np.int8), _numbers(n, k, dtype=np.int8), np.zeros((m, n), np.int32)]
+    constants = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 2}
+    return Launch(kernels.matmul_int8, (4,), [*arguments, m, n, k, k, 1, 1, k, n, 1], constants)
+
+
 def _descriptors() -> Launch:
     of = TensorDescriptor.from_tensor
     operands = [of(_numbers(200, 96), [64, 32]), of(_numbers(144, 96), [64, 32])]
@@ -169,13 +180,14 @@ def _descriptors() -> Launch:
     return Launch(kernels.matmul_descriptors, (3,), [*operands, result, 200, 144, 96], constants)
 
 
-def _specialized(kernel) -> Launch:
+def _specialized(kernel, block: tuple[int, int, int] = SMALL, warp_copies: bool = True, **options) -> Launch:
     a, b, c = _numbers(256, 192), _numbers(192, 128), np.zeros((256, 128), np.float32)
-    blocks = {"BM": 64, "BN": 64, "BK": 32}
+    constants = dict(zip(("BM", "BN", "BK"), block)) | {"WS": warp_copies}
     if kernel is specialized.product:
-        return Launch(kernel, (4, 2), [a, b, c, 256, 128, 192], blocks | {"WS": True})
-    constants = {"PROGRAMS": 3, "FLATTEN": True, "WS": True, "INNER": False, "TRIANGLE": False}
-    return Launch(kernel, (3,), [a, b, c, 256, 128, 192, 8], blocks | constants)
+        return Launch(kernel, (4, 2), [a, b, c, 256, 128, 192], constants)
+    constants |= {"PROGRAMS": 1, "FLATTEN": True, "INNER": False, "TRIANGLE": False}
+    tiles = 256 * 128 // (block[0] * block[1])
+    return Launch(kernel, (1,), [a, b, c, 256, 128, 192, tiles], constants, options)
 
 
 def _attention(depth: int, block: tuple[int, int], causal: bool, **options) -> Launch:
@@ -197,6 +209,20 @@ def _gradients(name: str, depth: int, block: int, step: int, causal: bool, **opt
     constants = dict(zip(names, (block, step))) | {"D": depth, "CAUSAL": causal}
     kernel = getattr(kernels, f"attention_{name}")
     return Launch(kernel, (length // block, 2), [*inputs, *results, *sizes], constants, options)
+
+
+def _all_gradients(depth: int, block: int, step: int, **options) -> Launch:
+    """Those of keys, values and queries in one kernel."""
+    length = 256
+    inputs = [_numbers(1, 2, length, depth) for _ in range(4)]
+    inputs += [_numbers(2, length, dtype=np.float32) for _ in range(2)]
+    sums = TensorDescriptor.from_tensor(np.zeros((2 * length, depth), np.float32), [step, depth])
+    results = [sums, *(np.zeros((1, 2, length, depth), np.float16) for _ in range(2))]
+    sizes = [1.0, LOG2_E, 2, length, 2 * length * depth, length * depth, depth]
+    constants = {"BLOCK_N": block, "STEP_M": step, "D": depth}
+    constants |= {"CAUSAL": True, "STAGES": 2, "SPECIALIZED": True}
+    arguments = [*inputs, *results, *sizes]
+    return Launch(kernels.attention_gradients, (length // block, 2), arguments, constants, options)
 
 
 def _grouped() -> Launch:
@@ -245,8 +271,6 @@ def _integers(kernel, *rest, rows: int, columns: int, more: int = 1, **constants
     return Launch(kernel, (more,), [x, np.zeros_like(x), *rest], constants)
 
 
-WIDE = (128, 256, 64)
-SMALL = (64, 64, 32)
 LAUNCHES: dict[str, Callable[[], Launch]] = {
     "softmax": lambda: _rows(kernels.softmax, 1000, 1000, 1000),
     "layer norm": _layer_norm,
@@ -267,9 +291,13 @@ LAUNCHES: dict[str, Callable[[], Launch]] = {
     "product by mma.sync": lambda: _product(40, 40, 64, (16, 32, 32)),
     "product of fp8": lambda: _product(
         128, 128, 128, (64, 64, 64), dtype=ml_dtypes.float8_e4m3fn, layout="NT"),
+    "product of tf32": lambda: _product(128, 128, 96, (64, 64, 32), dtype=np.float32, layout="NT"),
+    "product of int8": _integer_product,
     "product of widened weights": _weights,
     "product with a warp that copies": lambda: _specialized(specialized.product),
     "tiles with a warp that copies": lambda: _specialized(specialized.walking),
+    "tiles dealt out to two groups": lambda: _specialized(
+        specialized.walking, (128, 64, 128), num_warps=4, num_stages=4),
     "product by descriptors": _descriptors,
     "split product": _split,
     "grouped product": _grouped,
@@ -283,8 +311,11 @@ LAUNCHES: dict[str, Callable[[], Launch]] = {
     "attention by cp.async": lambda: _attention(64, (64, 64), False, num_warps=4, tensor_maps=False),
     "gradients of keys": lambda: _gradients("columns", 64, 64, 64, True, num_warps=4, num_stages=3),
     "gradients of queries": lambda: _gradients("rows", 128, 128, 64, True, num_warps=8, num_stages=2),
+    "gradients in one kernel": lambda: _all_gradients(64, 128, 64, num_warps=8),
     "softmax by a cluster": lambda: _rows(kernels.softmax, 1000, 1000, 1000, num_ctas=4),
     "product by a cluster": lambda: _product(128, 256, 192, (128, 128, 64), num_ctas=2),
+    "tiles by a cluster": lambda: _specialized(
+        specialized.walking, (64, 128, 32), False, num_warps=4, num_ctas=2),
     "attention by a cluster": lambda: _attention(64, (128, 64), True, num_warps=4, num_ctas=2),
 }  # fmt: skip
 
