@@ -14,6 +14,7 @@ os.environ["PTXFORGE_CACHE_DIR"] = "off"  # what fixtures of modules compile com
 
 import functools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -39,21 +40,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--device") == "cuda":
-        forms.record()
+    global _forms
+    file = config.getoption("--forms")
+    if file and not hasattr(config, "workerinput"):
+        file.write_text("")
+    _forms = forms.Session(file)
+    _forms.watch()
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["forms"] = sorted(forms.ran)
-    elif session.config.getoption("--forms"):
-        session.config.getoption("--forms").write_text("\n".join(sorted(forms.ran)) + "\n")
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node, error) -> None:
-    """What a worker of pytest-xdist ran."""
-    forms.ran.update(getattr(node, "workeroutput", {}).get("forms", ()))
+@pytest.fixture(autouse=True)
+def forms_are_listed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The instructions of all PTX that a test makes have forms that ``tests/forms.txt`` has."""
+    yield
+    is_checked = request.path.parent.name in forms.FOLDERS
+    _forms.check(is_checked, update=request.config.getoption("--update-golden"))
 
 
 @pytest.fixture(autouse=True)

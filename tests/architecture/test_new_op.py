@@ -38,7 +38,7 @@ from ptxforge.passes import pipeline
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.passes.analysis.sign import is_nonnegative
 from ptxforge.support.target import parse_target
-from tests.codegen_ptx.harness import pack_parameters
+from tests.codegen_ptx.harness import launch
 
 TEXT = """
 func @f(%x: ptr<f32> {divisibility = 16}, %out: ptr<f32> {divisibility = 16}) attributes {num_warps = 4} {
@@ -110,9 +110,7 @@ def test_passes_and_executors_need_not_know_of_it(new_ops):
     assert access.vector == 4 and access.pointer.type.layout.size_per_thread == (4,)
     ptx = emit(function, target)
     assert len(re.findall(r"ld\.global\.v4\.b32", ptx)) == 2 and ptx.count("mul.rn.f32") == 8
-    device = EmulatorDevice(check="all", target="sm_80")
-    kernel = device.load_module(ptx).function("f")
-    kernel.launch((1, 1, 1), (128, 1, 1), 0, 0, pack_parameters(device, function, [x, emulated]))
+    launch(EmulatorDevice(check="all", target="sm_80"), ptx, function, [x, emulated])
     expected = x * np.float32(3) + x * np.float32(3)
     for found in (before, after, emulated):
         np.testing.assert_array_equal(found, expected)

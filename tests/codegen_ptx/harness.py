@@ -1,4 +1,5 @@
-"""Small kernels in the gpu stage: build them, assemble them for several targets, run them on the emulator."""
+"""Small kernels in the gpu stage: build them, assemble them for several targets, run them on the emulator
+and, with ``--device cuda``, once more on a GPU."""
 
 from __future__ import annotations
 
@@ -7,16 +8,19 @@ import shutil
 import struct
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from ptxforge.codegen_ptx import emit
+from ptxforge.driver.cuda import CudaDevice
 from ptxforge.emulator import EmulatorDevice
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Value
 from ptxforge.ir.ops import arith, control, memory, shape
+from ptxforge.ir.warps import threads_of
 from ptxforge.layouts.encodings import Blocked, Slice
 from ptxforge.passes.advise_assembler import advise_assembler
 from ptxforge.passes.choose_sequences import choose_sequences
@@ -24,6 +28,20 @@ from ptxforge.passes.properties import is_memory_access, most_in_a_vector
 from ptxforge.support.target import parse_target
 
 TARGETS = ("sm_80", "sm_90a", "sm_120")
+
+
+class Executor:
+    """Where kernels run, and the target that they are made for unless a test asks for one; ``conftest.py``
+    says."""
+
+    gpu: CudaDevice | None = None
+    target = "sm_90a"
+
+    @classmethod
+    def device(cls, target: str, check: str) -> EmulatorDevice | CudaDevice:
+        """A device for code of this target: the emulator where the GPU is older."""
+        fits = cls.gpu is not None and parse_target(target).sm <= parse_target(cls.gpu.target).sm
+        return cls.gpu if fits else EmulatorDevice(check=check, target=target)
 
 
 def assemble(ptx: str, target: str) -> None:
@@ -124,31 +142,51 @@ class Kernel:
         self,
         *arguments,
         grid: int = 1,
-        target: str = "sm_90a",
+        target: str | None = None,
         check: str = "all",
         everywhere: bool = True,
         targets: tuple[str, ...] | None = None,
     ) -> None:
-        """Assemble for all targets and run on the emulator, arrays in place."""
-        if everywhere:
+        """Assemble for all targets (on the emulator's turn) and run, arrays in place."""
+        if everywhere and Executor.gpu is None:
             for other in targets or TARGETS:
                 assemble(self.ptx(other), other)
-        device = EmulatorDevice(check=check, target=target)
-        kernel = device.load_module(self.ptx(target)).function("kernel")
-        kernel.launch((grid, 1, 1), (32 * self.num_warps, 1, 1), self.function.attributes["shared_bytes"], 0,
-                      pack_parameters(device, self.function, arguments))
+        target = target or Executor.target
+        launch(Executor.device(target, check), self.ptx(target), self.function, arguments, grid)
+
+
+def launch(device, ptx: str, function: Function, arguments, grid: int = 1) -> None:
+    """Run a function's code on a device, arrays in place. There must be no finding."""
+    shape_ = (grid, 1, 1), (threads_of(function), 1, 1), function.attributes.get("shared_bytes", 0)
+    kernel = device.load_module(ptx).function(function.name)
+    if isinstance(device, EmulatorDevice):
+        kernel.launch(*shape_, 0, pack_parameters(device.register_host_array, function, arguments))
         assert not device.findings, device.findings
+        return
+    addresses = {}
+
+    def place(array: np.ndarray) -> int:
+        addresses[id(array)] = device.allocate(array.nbytes)
+        device.copy_to_device(addresses[id(array)], array)
+        return addresses[id(array)]
+
+    kernel.launch(*shape_, 0, pack_parameters(place, function, arguments))
+    device.synchronize()
+    for array in (x for x in arguments if isinstance(x, np.ndarray)):
+        device.copy_to_host(array, addresses[id(array)])
+        device.free(addresses[id(array)])
 
 
 _FORMATS = {"i1": "B", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "f32": "f", "f64": "d", "f16": "e"}
 
 
-def pack_parameters(device: EmulatorDevice, function: Function, arguments) -> bytes:
-    """Arguments in PTX's parameter layout: each at its natural alignment."""
+def pack_parameters(place: Callable[[np.ndarray], int], function: Function, arguments) -> bytes:
+    """Arguments in PTX's parameter layout, each at its natural alignment; ``place`` tells an array's
+    address."""
     packed = b""
     for parameter, argument in zip(function.arguments, arguments, strict=True):
         if isinstance(argument, np.ndarray):
-            data = struct.pack("<Q", device.register_host_array(argument))
+            data = struct.pack("<Q", place(argument))
         else:
             data = struct.pack("<" + _FORMATS[str(parameter.type)], argument)
         packed += b"\0" * (-len(packed) % len(data)) + data

@@ -96,9 +96,10 @@ def test_remainder(element):
     _check(arith.RemF, (element, element), everywhere=True)
 
 
+@pytest.mark.parametrize("negated", ("", "product", "addend"))
 @pytest.mark.parametrize("element", (T.F16, T.F32, T.F64), ids=str)
-def test_fma(element):
-    _check(math.Fma, (element, element, element))
+def test_fma(element, negated):
+    _check(math.Fma, (element, element, element), negated=negated)
 
 
 @pytest.mark.parametrize("element", (T.I1, *INTEGERS, *FLOATS, T.F8E4M3), ids=str)

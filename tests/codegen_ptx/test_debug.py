@@ -17,7 +17,8 @@ def _launch(kernel, *arguments):
         assemble(kernel.ptx(target), target)
     device = EmulatorDevice()
     entry = device.load_module(kernel.ptx()).function("kernel")
-    entry.launch((1, 1, 1), (128, 1, 1), 0, 0, pack_parameters(device, kernel.function, arguments))
+    packed = pack_parameters(device.register_host_array, kernel.function, arguments)
+    entry.launch((1, 1, 1), (128, 1, 1), 0, 0, packed)
     return device.output
 
 

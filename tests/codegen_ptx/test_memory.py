@@ -417,6 +417,31 @@ def test_accesses_of_256_bits(element, masked):
     assert ".version 8.8" in kernel.ptx("sm_100") and wide not in kernel.ptx("sm_90a")
 
 
+@pytest.mark.parametrize("first", [0, 256, 130, 512])
+def test_vectors_whose_pointers_are_chosen(first):
+    """Moved as a whole where all elements lie in one array, one by one where the choice changes within."""
+    kernel = Kernel(pointer(T.F32), pointer(T.F32), pointer(T.F32), T.I32)
+    layout = blocked(4)
+    limit = kernel.splat(kernel.function.arguments[3], (512,), layout)
+    is_first = kernel.b.value(arith.CmpI, kernel.indices((512,), layout), limit, predicate="slt")
+    places = [kernel.pointers(i, (512,), layout) for i in (0, 1)]
+    chosen = kernel.b.value(arith.Select, is_first, *places)
+    kernel.store(2, kernel.b.value(memory.Load, chosen, guarded=4))
+    one, other, out = _numbers(T.F32, 512), -_numbers(T.F32, 512), np.zeros(512, np.float32)
+    kernel.run(one, other, out, first)
+    np.testing.assert_array_equal(out, np.where(np.arange(512) < first, one, other))
+    assert "setp.eq.s64" in kernel.ptx()
+
+
+@pytest.mark.parametrize("element", (T.I8, T.I16, T.I32, T.I64, T.F16, T.F32, T.F64), ids=str)
+def test_scalar_parameter(element):
+    kernel = Kernel(pointer(element), element)
+    kernel.store_scalar(0, kernel.function.arguments[1])
+    out = np.zeros(1, element.numpy)
+    kernel.run(out, -3)
+    assert out[0] == -3
+
+
 def test_scalar_access():
     kernel = Kernel(pointer(T.F32), pointer(T.F32))
     kernel.store_scalar(1, kernel.b.value(memory.Load, kernel.function.arguments[0]))

@@ -15,13 +15,12 @@ from ptxforge.codegen_ptx.ptx.instruction import COPY, PURE, Instruction, form_o
 from ptxforge.codegen_ptx.ptx.pipeline import NAMES, PASSES, RULES, check
 from ptxforge.codegen_ptx.ptx.registers import Names, Register
 from ptxforge.codegen_ptx.ptx.sink_rare import drop_dead
-from ptxforge.emulator import EmulatorDevice
 from ptxforge.ir.parser import parse_function
 from ptxforge.ir.warps import WarpGroup
 from ptxforge.passes import pipeline
 from ptxforge.support.errors import InternalCompilerError
 from ptxforge.support.target import parse_target
-from tests.codegen_ptx.harness import pack_parameters
+from tests.codegen_ptx.harness import Executor, launch
 from tests.passes.kernels import MATMUL
 
 TARGET = parse_target("sm_80")
@@ -58,10 +57,7 @@ def results(function, ptx: str) -> list[np.ndarray]:
     for argument in function.arguments:
         pointee = getattr(argument.type, "pointee", None)
         arguments.append(64 if pointee is None else rng.integers(-4, 5, 1 << 14).astype(pointee.numpy))
-    device = EmulatorDevice(check="all", target="sm_80")
-    kernel = device.load_module(ptx).function(function.name)
-    buffers = pack_parameters(device, function, arguments)
-    kernel.launch((1, 1, 1), (128, 1, 1), function.attributes["shared_bytes"], 0, buffers)
+    launch(Executor.device("sm_80", "all"), ptx, function, arguments)
     return [a for a in arguments if isinstance(a, np.ndarray)]
 
 

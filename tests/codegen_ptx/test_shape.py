@@ -10,7 +10,8 @@ from ptxforge.ir.ops import cast, memory
 from ptxforge.ir.ops import shape as ops
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.layouts.conversion import plan_conversion
-from ptxforge.layouts.encodings import Blocked, DotOperand, Mma, Slice, infer_reshape
+from ptxforge.layouts.encodings import Blocked, DotOperand, Linear, Mma, Slice, infer_reshape
+from ptxforge.layouts.linear import LinearLayout
 from ptxforge.layouts.scratch import flip_scratch_bytes, gather_scratch_bytes, histogram_scratch_bytes
 from tests.codegen_ptx.harness import Kernel, blocked, pointer
 
@@ -47,6 +48,23 @@ def test_conversion(source, result, element):
     out = np.zeros_like(data)
     kernel.run(data, out, everywhere=element is T.I8)
     np.testing.assert_array_equal(out.view(np.uint8), data.view(np.uint8))
+
+
+def _linear(*lanes: int) -> Linear:
+    """256 elements, two in a thread, from these on in the lanes."""
+    bases = {"register": [[1]], "lane": [[x] for x in lanes], "warp": [[64], [128]], "block": []}
+    return Linear(LinearLayout(bases, {"dim0": 256}))
+
+
+def test_registers_that_several_bits_of_the_lane_tell():
+    """Two registers change places where the lane's bits 0 and 1 differ."""
+    kernel = Kernel(pointer(T.F32), pointer(T.F32))
+    x = kernel.load(0, (256,), _linear(2, 4, 8, 16, 32))
+    kernel.store(1, kernel.b.value(ConvertLayout, x, type=x.type.with_layout(_linear(3, 5, 8, 16, 32))))
+    data, out = _numbers(T.F32, 256), np.zeros(256, np.float32)
+    kernel.run(data, out)
+    np.testing.assert_array_equal(out, data)
+    assert "popc" in kernel.ptx()
 
 
 @pytest.mark.parametrize("result", ["columns", "tall"])

@@ -1,5 +1,5 @@
 """Random kernels mean the same to the interpreter, before and after the passes, and to the PTX under the
-emulator.
+emulator and, with ``--device cuda``, on a GPU.
 
 The tile IR as the frontend made it, interpreted, is what the others are compared with. ``PTXFORGE_FUZZ``
 multiplies the number of programs. To look at one: ``python -m tests.fuzz.test_programs SEED``.
@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ptxforge
 from ptxforge import codegen_ptx, frontend, interpreter
 from ptxforge.emulator import EmulatorDevice
 from ptxforge.ir import types as T
@@ -25,9 +26,11 @@ from ptxforge.ir.core import Function
 from ptxforge.ir.parser import parse_function
 from ptxforge.ir.printer import print_function
 from ptxforge.ir.verifier import verify
+from ptxforge.ir.warps import threads_of
 from ptxforge.passes import pipeline
 from ptxforge.support import tensor_map
 from ptxforge.support.programs import blocks
+from ptxforge.support.target import parse_target
 from ptxforge.support.tensor_map import TensorMapRecipe
 from tests.conftest import assemble_once
 from tests.fuzz.generate import Program, generate
@@ -42,12 +45,13 @@ MULTIPROCESSORS = 2
 
 
 @pytest.mark.parametrize("shard", range(PROGRAMS // SHARD))
-def test_executors_agree(shard, tmp_path):
+def test_executors_agree(shard, tmp_path, devices):
+    gpus = [device for device in devices if device.name != "emulator"]
     programs = [generate(seed) for seed in range(shard * SHARD, (shard + 1) * SHARD)]
     kernels = load(programs, tmp_path)
     for program in programs:
         try:
-            check(program, kernels[program.name])
+            check(program, kernels[program.name], gpus)
         except Exception as fault:
             pytest.fail(f"seed {program.seed}: {type(fault).__name__}: {fault}\n{program.source}")
 
@@ -104,7 +108,7 @@ def test_the_programs_are_the_same_everywhere():
     assert all((one.arrays[name] == other.arrays[name]).all() for name in one.arrays)
 
 
-def check(program: Program, kernel) -> None:
+def check(program: Program, kernel, gpus: list = ()) -> None:
     target, options = options_of(program)
     function = frontend.build(kernel, program.signature, {}, target=str(target), **options)
     function.attributes["tensor_maps"] = function.attributes["persistent"] = target.has_wgmma
@@ -117,7 +121,12 @@ def check(program: Program, kernel) -> None:
     ptx = codegen_ptx.emit(function, target)
     if program.seed % 41 == 0:
         assemble_once(ptx)
-    compare(program, "emulated", expected, emulate(function, ptx, program))
+    emulator = EmulatorDevice(check="all")
+    compare(program, "emulated", expected, launch(emulator, function, ptx, program))
+    assert not emulator.findings, "\n".join(map(str, emulator.findings))
+    for gpu in gpus:
+        if target.sm <= parse_target(gpu.target).sm:
+            compare(program, f"on {gpu.name}", expected, launch(gpu, function, ptx, program))
 
 
 def interpret(function: Function, program: Program) -> dict[str, np.ndarray]:
@@ -126,11 +135,10 @@ def interpret(function: Function, program: Program) -> dict[str, np.ndarray]:
     return arrays
 
 
-def emulate(function: Function, ptx: str, program: Program) -> dict[str, np.ndarray]:
-    """The PTX, with every check on; there must be no finding."""
-    device = EmulatorDevice(check="all")
-    arrays = {name: array.copy() for name, array in program.arrays.items()}
-    addresses = {name: device.register_host_array(array) for name, array in arrays.items()}
+def launch(device, function: Function, ptx: str, program: Program) -> dict[str, np.ndarray]:
+    """The arrays behind a launch of the PTX."""
+    placed = {name: ptxforge.to_device(array, device) for name, array in program.arrays.items()}
+    addresses = {name: array.data_ptr() for name, array in placed.items()}
     parameters, grid = b"", (program.grid, 1, 1)
     for argument in function.arguments:
         if argument.type is T.TENSOR_MAP:
@@ -145,12 +153,9 @@ def emulate(function: Function, ptx: str, program: Program) -> dict[str, np.ndar
         else:
             parameters += struct.pack("<i", program.scalars[argument.name])
     kernel = device.load_module(ptx).function(function.name)
-    shared = function.attributes.get("shared_bytes", 0)
-    ctas = grid[0] * function.attributes["num_ctas"]
-    warps = program.num_warps + function.attributes.get("extra_warps", 0)
-    kernel.launch((ctas, 1, 1), (32 * warps, 1, 1), shared, 0, parameters)
-    assert not device.findings, "\n".join(map(str, device.findings))
-    return arrays
+    shape = (grid[0] * function.attributes["num_ctas"], 1, 1), (threads_of(function), 1, 1)
+    kernel.launch(*shape, function.attributes.get("shared_bytes", 0), 0, parameters)
+    return {name: array.numpy() for name, array in placed.items()}
 
 
 def compare(

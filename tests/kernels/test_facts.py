@@ -2,7 +2,6 @@
 
 ``facts/TARGET.json`` has a line for each configuration (``static_facts.py`` says what is counted). Whoever
 changes the code on purpose rewrites them with ``--update-golden`` (without ``-n``) and reads the difference.
-The forms of their instructions are listed, too (``tests/forms.py``).
 ``facts/memory.json`` has what one block does to memory, as the emulator counts it: warp instructions, sectors
 of global memory, conflicts of banks; on sm_80, and of two kernels on sm_90a, by TMA and warpgroups.
 """
@@ -20,7 +19,6 @@ import ptxforge
 from benchmarks.configurations import Configuration, configurations
 from ptxforge.emulator import EmulatorDevice
 from ptxforge.support.errors import PtxforgeError
-from tests import forms
 from tests.kernels.configured import BY_NAME, compiled, kernels
 from tests.kernels.static_facts import facts_of
 
@@ -56,31 +54,11 @@ def write(target: str, found: dict[str, dict]) -> None:
 def test_kernels_consist_of_what_they_did(case, target, request):
     made = {one.name: ptx_of(one, target) for one in configurations() if one.case == case}
     found = {name: counted(ptx) for name, ptx in made.items()}
-    emitted = set().union(*(forms.forms_of(ptx) for ptx in made.values() if isinstance(ptx, str)))
     if request.config.getoption("--update-golden"):
         write(target, table(target) | found)
-        forms.add(emitted)
     expected = table(target)
     for name, facts in found.items():
         assert facts == expected[name], f"{name} for {target}"
-    assert not emitted - forms.listed(), "a GPU has not run these: see tests/forms.py"
-
-
-def test_forms_of_a_text(tmp_path):
-    ptx = """
-    .reg .b32 %r<4>;
-    @%p1 ld.global.v4.b32 {%r0, %r1, %r2, %r3}, [%q0+16];
-    @!%p2 bra.uni $end;
-    mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r0+8], %r1;
-    .loc 1 2 3
-$end:
-    ret;
-"""
-    waits = "mbarrier.try_wait.parity.shared::cta.b64"
-    assert forms.forms_of(ptx) == {"ld.global.v4.b32 4", "bra.uni", waits, "ret"}
-    file = tmp_path / "ran.txt"
-    file.write_text("\n".join(sorted(forms.listed() - {waits})) + "\n")
-    assert forms.not_run(file) == [waits]
 
 
 SIZES = {"M": 128, "N": 128, "K": 256, "rows": 256, "length": 256, "heads": 1, "stride_b": 0, "stride_h": 0,

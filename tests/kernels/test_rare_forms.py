@@ -46,3 +46,33 @@ def test_bfloat16_product_whose_left_operand_is_computed(execute):
     constants = {"N": 128, "K": 64}
     for (out,) in execute(product_of_powers, (1,), arguments, constants, outputs=[2], num_warps=4):
         np.testing.assert_array_equal(out, expected)
+
+
+@ptxforge.jit
+def tells(x, out, B: tl.constexpr):
+    i = tl.arange(0, B)
+    value = tl.load(x + i, volatile=True)
+    tl.device_assert(value < 100, "too large")
+    tl.device_print("of 64 bits", value, value.to(tl.float64))
+    tl.store(out + i, value + 1)
+
+
+def test_what_a_kernel_tells_goes_through_local_memory(execute):
+    """An assertion that holds, and words of 64 bits for printf."""
+    x, options = np.arange(32), {"num_warps": 1, "debug": True}
+    for (out,) in execute(tells, (1,), [x, np.zeros_like(x)], {"B": 32}, outputs=[1], **options):
+        np.testing.assert_array_equal(out, x + 1)
+
+
+@ptxforge.jit
+def added(x, sums, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.atomic_add(sums + i, tl.load(x + i), sem="relaxed")
+    tl.atomic_add(sums + i, tl.load(x + i), sem="release")
+
+
+def test_atomics_of_eight_halves(execute):
+    """red.v4.f16x2 on sm_90a."""
+    x = np.arange(1024).astype(np.float16)
+    for (sums,) in execute(added, (1,), [x, np.ones_like(x)], {"B": 1024}, outputs=[1], num_warps=4):
+        np.testing.assert_array_equal(sums, 2 * x + 1)
