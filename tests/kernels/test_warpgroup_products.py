@@ -528,3 +528,29 @@ def test_rows_from_the_last_to_the_first(execute, masked, columns):
     want = a.astype(float) @ b.reshape(4, 32, 64)[::-1].reshape(128, 64).astype(float)
     for (out,) in execute(from_the_last, (1,), arguments, constants, outputs=[2]):
         np.testing.assert_array_equal(out, want)
+
+
+@ptxforge.jit
+def from_indices(x, y, out, STEPS: tl.constexpr):
+    i, k = tl.arange(0, 64), tl.arange(0, 32)
+    acc = i[:, None] - i[None, :]
+    s = 0
+    while s < STEPS * 32:
+        a = tl.load(x + i[:, None] * 128 + s + k[None, :])
+        b = tl.load(y + i[None, :] * 128 + s + k[:, None])
+        acc = tl.dot(a, b, acc * -1)
+        s += 32
+    tl.store(out + i[:, None] * 64 + i[None, :], acc)
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_sums_that_begin_as_sums_of_indices(execute, steps):
+    """What is not in registers yet is computed before the products add to it."""
+    x, y = np.random.default_rng(1).integers(-8, 8, (2, 64, 128)).astype(np.int8)
+    index = np.arange(64, dtype=np.int32)
+    expected = index[:, None] - index
+    for s in range(0, steps * 32, 32):
+        expected = x[:, s : s + 32].astype(np.int32) @ y[:, s : s + 32].T - expected
+    out = np.zeros((64, 64), np.int32)
+    for (found,) in execute(from_indices, (1,), [x, y, out], {"STEPS": steps}, outputs=[2]):
+        np.testing.assert_array_equal(found, expected)

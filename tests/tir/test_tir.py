@@ -44,6 +44,7 @@ ELSEWHERE = {
     "deal_out_tiles": "kernels/test_alternate_tiles.py",
     "persistent_programs": "kernels/test_made_persistent.py",
     "stage_boxes": "kernels/test_tensor_stores.py",
+    "version_loops": "kernels/test_versioned_loops.py",
 }
 """Passes without a case whose tests are named after kernels."""
 FILES = sorted(FOLDER.glob("*.tir"))

@@ -212,7 +212,7 @@ class Builder:
     def copy(self, destination: Register, source) -> None:
         """Assign a register that has several definitions (a loop-carried value, a predicated load's
         result)."""
-        self.code.append(copied(destination, source, self.location, self.why))
+        self.code.append(copied(destination, self.plain(source), self.location, self.why))
 
     def merge(self, destination: Register, source, born: int, results: tuple[Register, ...]) -> None:
         """At the end of a side of a branch: what ``destination`` is behind it (see :class:`Merge`)."""
