@@ -71,7 +71,7 @@ def forms_of(ptx: str) -> set[str]:
     return set().union(*(_forms(*found) for found in set(_STATEMENT.findall(text))))
 
 
-@functools.cache
+@functools.lru_cache(1 << 16)
 def _forms(name: str, operands: str) -> tuple[str, ...]:
     """The forms, one or two, of an instruction whose operands have ``_`` for registers."""
     shape = _LIST.sub(lambda found: f"{{{found[1].count(',') + 1}}}", _OFFSET.sub("]", operands.strip()))

@@ -194,8 +194,8 @@ GPU: tuple[Pass, ...] = (
     ),
     Pass(
         version_loops, "gpu", requires=(LAYOUTS, VECTORS),
-        why="loads and their layouts are final, so that the row below would be the next to look at them: it "
-        "finds one loop whose loads may run ahead, and one that it leaves alone",
+        why="loads and their layouts are final; the row below finds one loop whose loads may run ahead, and "
+        "one that it leaves alone",
     ),
     Pass(
         schedule_loops, "gpu", keeps=(TensorLoads,), requires=(LAYOUTS, VECTORS),

@@ -10,9 +10,11 @@ import os
 import re
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from unittest import mock
 
+import attrs
 import numpy as np
 import pytest
 
@@ -93,6 +95,41 @@ def _refused(program: LaunchedProgram, kernel, moved: list[str], scalars: dict, 
     compare("emulated", interpret(function, program), arrays, program.tolerance)
     assert not device.findings, "\n".join(map(str, device.findings))
     return False
+
+
+_ARITHMETIC = re.compile(
+    r"^\s*(?:@!?%\w+\s+)?((?:wgmma|mma|fma|add|sub|mul|div|ex2|lg2|tanh|rcp|max|min)\.\S*(?:f16|f32|f64)\S*)",
+    re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize(
+    "kind, seed", [*(("attentions", s) for s in (0, 3, 14)), *(("loops", s) for s in (3, 5, 15, 23))]
+)
+def test_tensor_maps_change_no_bit(kind, seed, tmp_path, devices):
+    """Tiles by TMA, and by what threads copy, of numbers whose sums are rounded."""
+    program = KINDS[kind][0](seed)
+    random = np.random.default_rng(seed)
+    arrays = {
+        name: random.standard_normal(array.shape).astype(array.dtype)
+        if name.startswith("x") and array.dtype.kind not in "biu" else array
+        for name, array in program.arrays.items()
+    }  # fmt: skip
+    program = attrs.evolve(program, arrays=arrays)
+    kernel = load(program, tmp_path)
+    forms = [
+        compile_function(kernel, program.signature, {}, program.target, tensor_maps=maps, **program.options)
+        for maps in (True, False)
+    ]
+    assert ["cp.async.bulk.tensor" in form.ptx for form in forms] == [True, False], "take another seed"
+    by_tma, by_copies = (Counter(_ARITHMETIC.findall(form.ptx)) for form in forms)
+    assert by_tma == by_copies, "the sums are others: take another seed"
+    for device in devices:
+        if device.name == "emulator":
+            device = EmulatorDevice(check="all", target=program.target)
+        one, other = (launch(kernel, form, program, device) for form in forms)
+        for name, array in one.items():
+            assert array.tobytes() == other[name].tobytes(), f"array '{name}' on {device.name}"
 
 
 DRAWN = {  # kind: feature: how the text looks, and in how many of 300 programs it is at least
