@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable
 
@@ -117,7 +116,8 @@ def cause(error: BaseException) -> BaseException | None:
     if not isinstance(error, CompilationError):
         return None
     if error.location is not None and error.location.call_site is not None:
-        inner = copy.copy(error)
+        inner = type(error).__new__(type(error), *error.args)  # `copy` asks who registered for the class
+        inner.__dict__.update(error.__dict__)
         inner.location = attrs.evolve(error.location, call_site=None)
         inner.__cause__ = cause(inner)
         return inner

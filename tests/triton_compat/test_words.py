@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copyreg
+
 import numpy as np
 import pytest
 
@@ -161,6 +163,23 @@ def test_a_call_of_an_inner_function_is_raised_from_its_error(alias):
     assert "\nat 5:8: of inner\n" in str(cause)
     assert "outer" not in str(cause)
     assert isinstance(cause.__cause__, ValueError)
+
+
+def test_who_pickles_errors_does_not_change_them(alias, monkeypatch):
+    """A package (tblib, which Dask imports) registers functions by which copies share what errors hold."""
+
+    def remade(kind, attributes):
+        made = kind.__new__(kind)
+        made.__dict__ = attributes
+        return made
+
+    def reduced(error):
+        return remade, (type(error), error.__dict__)
+
+    monkeypatch.setitem(copyreg.dispatch_table, errors.TypeMismatchError, reduced)
+    error = failure(outer, 3)
+    assert "called at 3:4: of outer" in str(error)
+    assert "outer" not in str(error.__cause__)
 
 
 def test_an_assertion_has_no_cause(alias):
