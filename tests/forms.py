@@ -2,7 +2,7 @@
 
 An assembler may encode one form of an instruction wrong and others right, which no emulator notices. So
 ``forms.txt`` lists every form that the PTX consists of which tests make of our kernels. A test in one of the
-``FOLDERS`` that makes another one fails; ``--update-golden`` adds it. A session on a GPU tells which forms it
+``FOLDERS`` that makes another one fails; ``--update-golden`` adds it. A run on a GPU tells which forms it
 ran, of those on the list and of all that its tests make:
 
     python -m pytest --device cuda --forms FILE
@@ -44,7 +44,7 @@ LIST = Path(__file__).parent / "forms.txt"
 FOLDERS = ("codegen_ptx", "kernels", "language", "tir")
 """Whose tests make no form that is not listed: those of the code generator, and of whole kernels."""
 NEWEST = 90
-"""The architecture on which sessions on a GPU run, as in ``sm_90``: forms of newer ones are excused."""
+"""The architecture on on which such runs happen, as in ``sm_90``: forms of newer ones are excused."""
 PACKAGE = str(Path(ptxforge.__file__).parent)
 
 _TARGET = re.compile(r"^\.target (\w+)", re.MULTILINE)
