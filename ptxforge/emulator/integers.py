@@ -83,12 +83,12 @@ def divide(dtype: str) -> Callable[..., Array]:
 
 
 def remainder(dtype: str) -> Callable[..., Array]:
-    """Remainder with the sign of the dividend; the dividend itself when the divisor is zero."""
+    """Remainder with the sign of the dividend; all ones when the divisor is zero, as GPUs have it."""
     one = np.dtype(dtype).type(1)
 
     def run(a: Array, b: Array) -> Array:
         zero = np.equal(b, 0)
-        return np.where(zero, a, np.fmod(a, np.where(zero, one, b)))
+        return np.where(zero, ~np.zeros_like(a), np.fmod(a, np.where(zero, one, b)))
 
     return run
 

@@ -24,6 +24,7 @@ from ptxforge.codegen_ptx.ptx.instruction import CARRY, PURE, Instruction, text_
 from ptxforge.codegen_ptx.ptx.registers import Names, Register
 from ptxforge.codegen_ptx.ptx.select_addresses import select_addresses, share_terms
 from ptxforge.codegen_ptx.ptx.sink_rare import drop_dead, sink_rare
+from ptxforge.codegen_ptx.ptx.spell_out_negations import spell_out_negations
 from ptxforge.codegen_ptx.ptx.walk_pointers import walk_pointers
 from ptxforge.support import settings
 from ptxforge.support.errors import InternalCompilerError
@@ -79,6 +80,11 @@ PASSES: tuple[PtxPass, ...] = (
     PtxPass(
         sink_rare,
         why="behind what takes instructions out: what rare code alone needs is computed there",
+    ),
+    PtxPass(
+        spell_out_negations,
+        why="behind what moves and drops instructions: what an extremum reads stands as it is assembled",
+        needed=True,
     ),
     PtxPass(
         branch_to_copies,

@@ -145,9 +145,9 @@ def _divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _remainder(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """C's remainder: the sign is the dividend's. By zero: the dividend."""
+    """C's remainder: the sign is the dividend's. By zero: all ones, as on the hardware."""
     with np.errstate(all="ignore"):
-        return (x - _divide(x, y) * y).astype(x.dtype)
+        return np.where(y == 0, ~np.zeros_like(x), x - _divide(x, y) * y).astype(x.dtype)
 
 
 def _quotient(operands: list[facts.AxisInfo], by: int | None) -> facts.AxisInfo:
