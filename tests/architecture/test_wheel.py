@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-LIMIT = 1_279_000
+LIMIT = 1_283_000
 """Bytes of the wheel at most; the aim is a million."""
 SUFFIXES = {".py", ".typed", ".js", ".css"}
 """What a package consists of: code, and what the pages that it writes hold."""
