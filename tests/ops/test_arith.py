@@ -24,7 +24,7 @@ def c_divide(x: int, y: int) -> int:
 
 
 def c_remainder(x: int, y: int) -> int:
-    return x if y == 0 else x - c_divide(x, y) * y
+    return -1 if y == 0 else x - c_divide(x, y) * y
 
 
 SIGNED = {
