@@ -452,8 +452,6 @@ def define(
     exists."""
 
     def register(cls: type[Operation]) -> type[Operation]:
-        if not cls.__doc__:
-            raise TypeError(f"operation '{name}' has no docstring")
         if name in REGISTRY:
             raise TypeError(f"operation '{name}' is defined twice")
         unknown = frozenset(traits) - TRAITS
