@@ -5,7 +5,7 @@ to report, and one that is right by PTX's rules, of which ``synccheck`` is asked
     python -m tests.sanitizer_controls --launch "half a warp"     only launch it, in this process
 
 A tool that reports nothing of ``tests.sanitize`` means something if it reports its controls here. The exit
-status is 1 if a tool overlooks an error. ``tests/test_sanitize.py`` runs the same texts on the emulator.
+status is 1 if a tool overlooks an error that it is known to report. ``tests/test_sanitize.py`` runs the same texts on the emulator.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class Control:
     finding: str = ""
     """Of which kind the emulator's is, if it has one."""
     is_wrong: bool = True
+    is_overlooked: bool = False
+    """Whether the tool is known to say nothing of the error."""
 
     @property
     def ptx(self) -> str:
@@ -80,7 +82,7 @@ CONTROLS = {
     @%p0 bra END;
     bar.sync 0;
     st.global.u32 [%q3], %t;
-    """, "barrier"),
+    """, "barrier", is_overlooked=True),
     "a branch that not all lanes take": Control("synccheck", """
     setp.ge.u32 %p0, %l, 16;
     @%p0 bra OTHERS;
@@ -122,7 +124,8 @@ OTHERS:
     """),
 }  # fmt: skip
 """In "two instructions" whole warps meet, each at a ``bar.sync 0`` of its own, as in kernels with a warp that
-copies. All else is wrong."""
+copies; synccheck reports it. All else is wrong; lanes that have ended in front of a barrier count as having
+come there for synccheck."""
 
 
 def reported(name: str, seconds: float) -> list[str]:
@@ -159,7 +162,7 @@ def main() -> int:
     for name, control in CONTROLS.items():
         lines = reported(name, options.seconds)
         is_seen = any(not line.startswith("unfinished") for line in lines)
-        overlooked += control.is_wrong and not is_seen
+        overlooked += control.is_wrong and not (is_seen or control.is_overlooked)
         verdict = "an error" if control.is_wrong else "no error by PTX's rules"
         print(f"{control.tool}, {name} ({verdict}): {'reported' if is_seen else 'not reported'}")
         print(*lines[: sanitize.MOST_LINES], sep="\n      ")
