@@ -5,7 +5,8 @@ to report, and one that is right by PTX's rules, of which ``synccheck`` is asked
     python -m tests.sanitizer_controls --launch "half a warp"     only launch it, in this process
 
 A tool that reports nothing of ``tests.sanitize`` means something if it reports its controls here. The exit
-status is 1 if a tool overlooks an error that it is known to report. ``tests/test_sanitize.py`` runs the same texts on the emulator.
+status is 1 if a tool overlooks an error that it is known to report. ``tests/test_sanitize.py`` runs the same
+texts on the emulator.
 """
 
 from __future__ import annotations

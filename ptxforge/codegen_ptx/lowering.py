@@ -55,6 +55,7 @@ class Lowering:
         self.b = Builder(target, warps_of(function), without)
         self.b.has_lines = function.attributes.get("line_info", True)
         self.b.branches_to_copies = function.attributes.get("branch_to_copies", False)
+        self.b.computes_late = function.attributes.get("compute_late", False)
         self.values: dict[Value, list] = {}
         self.products = 0  # instructions of products so far
         self.due: dict[tuple[int, bool], list[tuple[Location | None, Callable[[], None]]]] = {}

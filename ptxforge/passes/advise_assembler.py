@@ -12,15 +12,17 @@ MIN_BLOCKS  For how many blocks on a multiprocessor it is to leave registers. Le
             thread (two blocks keep enough bytes in flight, and each word is allowed two registers; not with
             about 128 words, which just fit: it would load more ahead). Several such tiles that a loop
             carries, and the one that it loads, get as many blocks as these leave room for, and all registers
-            where they leave none. Where each element goes its own way from load to store, and
-            all at once are more than half of a multiprocessor's threads have registers for, the assembler
-            chooses how many a thread has under way. Loops that accumulate booleans need no predicate for
+            where they leave none. Where elements are computed late, the assembler chooses
+            how many a thread has under way. Loops that accumulate booleans need no predicate for
             longer than a load takes to start, so that those of all iterations written out side by side can
             be on their way together: half of the warps that a multiprocessor has room for get registers for
             them, where these are enough. Products on FMA units are left alone: two blocks of 64 sums a thread
             need exactly what there is. Nor is anything decided where the user did (``maxnreg``).
 ROLLED      Loops with products are pipelined by us and stay as they are. Others it may unroll, and so have
             the loads of several iterations in flight instead of one's.
+LATE        Where each element goes its own way from load to store, and all at once are more than half of a
+            multiprocessor's threads have registers for, each is computed when it is stored
+            (``ptx/compute_late.py``).
 BRANCHES    Copies by TMA stand behind branches (``ptx/branch_to_copies.py``) where a kernel has one product,
             whose threads copy beside multiplying. Of kernels with several, some are faster with it and others
             slower.
@@ -50,11 +52,14 @@ from ptxforge.support.target import Target
 
 
 def advise_assembler(function: Function, target: Target) -> bool:
-    """Set ``min_blocks`` and ``branch_to_copies`` of the function, and ``rolled`` of its loops."""
+    """Set ``min_blocks``, ``compute_late`` and ``branch_to_copies`` of the function, and ``rolled`` of its
+    loops."""
     products, attributes, before = function.walk(Product), function.attributes, dict(function.attributes)
     loops = [loop for loop in function.walk(For) if products and not loop.rolled and loop.walk(Product)]
     for loop in loops:
         loop.rolled = True
+    if not products and streams_much(function):
+        attributes["compute_late"] = True
     blocks = None if attributes.get("maxnreg") else _blocks(function, products)
     if blocks is not None:
         attributes["min_blocks"] = blocks
@@ -70,7 +75,7 @@ def _blocks(function: Function, products: tuple[Product, ...]) -> int | None:
     words = largest_tile(function)
     ranges, threads = machine.WORDS_FOR_TWO_BLOCKS, warps_of(function).threads
     live = words + carried_by_loops(function)
-    if streams_much(function):
+    if "compute_late" in function.attributes:
         return None
     if words >= ranges[0][0] and live > 2 * words:
         return max(1, min(2, blocks_with(live, threads)))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 import ptxforge
 import ptxforge.language as tl
 from benchmarks.dialects import load
+from ptxforge.codegen_ptx import emit
 from ptxforge.compiler import compile_function
+from ptxforge.ir.parser import parse_function
+from ptxforge.support.target import parse_target
 from tests.kernels.assembly import spilled_bytes, spills_and_registers
 
 kernels = load("ptxforge")
@@ -103,8 +107,8 @@ def test_products_on_fma_units_are_left_alone():
 def divergence(x, y, out, gradient, n, BLOCK: tl.constexpr):
     """Four exponentials and a logarithm of each element, which meets no other."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    a = tl.load(x + i, mask=i < n, other=float("-inf"))
-    b = tl.load(y + i, mask=i < n, other=float("-inf"))
+    a = tl.load(x + i, mask=i < n, other=float("-inf")).to(tl.float32)
+    b = tl.load(y + i, mask=i < n, other=float("-inf")).to(tl.float32)
     most = tl.maximum(a, b)
     middle = most + tl.log(tl.exp(a - most) + tl.exp(b - most))
     change = tl.exp(a) * (a - middle)
@@ -119,4 +123,22 @@ def test_elements_that_do_not_meet_do_not_wait_for_others(block, at_once, tmp_pa
     signature = dict.fromkeys(("x", "y", "out", "gradient"), "*fp32:16") | {"n": "i32:16"}
     ptx = compile_function(divergence, signature, {"BLOCK": block}, "sm_90", num_warps=4).ptx
     assert (".minnctapersm" not in ptx) and ("$denormal" in ptx) == at_once
-    assert spills_and_registers(ptx, tmp_path, "sm_90a")[1] < 128
+    assert spills_and_registers(ptx, tmp_path, "sm_90a")[1] < (64 if at_once else 96)
+
+
+def test_elements_that_do_not_meet_go_through_few_registers_one_after_the_other(execute, tmp_path):
+    """All at once they leave room for half as many blocks, or spill."""
+    signature = dict.fromkeys(("x", "y", "out", "gradient"), "*fp16:16") | {"n": "i32:16"}
+    made = compile_function(divergence, signature, {"BLOCK": 8192}, "sm_90a", num_warps=4)
+    target, function = parse_target("sm_90a"), parse_function(made.asm["gpu"])
+    early = emit(function, target, without={"compute_late"})
+    late, at_once = (spills_and_registers(ptx, tmp_path, "sm_90a") for ptx in (made.ptx, early))
+    assert late[0] == 0 and late[1] <= 128 < sum(at_once)
+    x, y = np.random.default_rng(0).normal(-3, 2, (2, 9000)).astype(np.float16)
+    arguments = [x, y, x * 0, x * 0, 9000]
+    for found in execute(divergence, (2,), arguments, {"BLOCK": 8192}, outputs=[2, 3], num_warps=4):
+        a, b = x.astype(np.float64), y.astype(np.float64)
+        middle = np.log(np.exp(a) + np.exp(b))
+        change = np.exp(a) * (a - middle)
+        np.testing.assert_allclose(found[1], change, rtol=2e-3, atol=1e-4)
+        np.testing.assert_allclose(found[0], change + np.exp(b) * (b - middle), rtol=2e-3, atol=1e-4)

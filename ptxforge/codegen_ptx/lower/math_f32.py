@@ -59,6 +59,10 @@ class Float32(Reals):
         e = self.fma(units, f32(2.0**-23), self.select(small, f32(-23.0), f32(0.0)))
         return self.add(mantissa, f32(-1.0)), e
 
+    def has_logarithm(self, x: Register) -> Register:
+        bits = self.b.pure("mov.b32 %s, %s;", "r", x)
+        return self.b.pure("setp.lt.u32 %s, %s, 0x7F800000;", "p", bits)
+
     def log(self, x: Register) -> Register:
         f, e = self._split(x)
         square = self.mul(f, f)

@@ -171,11 +171,14 @@ class Reals:
 
     def logarithm(self, x: Register, value: Register) -> Register:
         """``value`` for positive finite x; -inf of 0, NaN of negative numbers; inf and NaN stay."""
-        zero = self.literal(0.0)
-        inside = self.b.both(self.holds("gt", x, zero), self.holds("lt", x, self.literal(math.inf)))
-        other = self.select(self.holds("lt", x, zero), self.nan, self.add(x, x))
-        other = self.select(self.holds("eq", x, zero), self.literal(-math.inf), other)
-        return self.select(inside, value, other)
+        infinite = self.literal(math.inf)
+        found = self.select(self.has_logarithm(x), value, self.fma(x, infinite, infinite))
+        return self.select(self.holds("eq", x, self.literal(0.0)), self.literal(-math.inf), found)
+
+    def has_logarithm(self, x: Register) -> Register:
+        """Whether x is positive and finite; or 0."""
+        zero, infinite = self.literal(0.0), self.literal(math.inf)
+        return self.b.both(self.holds("ge", x, zero), self.holds("lt", x, infinite))
 
     # -- trigonometry ------------------------------------------------------------------------------------
 

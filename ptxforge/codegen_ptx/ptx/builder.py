@@ -148,7 +148,7 @@ class Builder:
         self.strings: dict[str, str] = {}
         self.local_bytes = 0
         self.loops: list[Carry] = []  # in the order of their ends
-        self.has_rare_code = self.branches_to_copies = False
+        self.has_rare_code = self.branches_to_copies = self.computes_late = False
         self.has_lines = True
 
     # -- instructions ------------------------------------------------------------------------------------

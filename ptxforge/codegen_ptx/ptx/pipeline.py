@@ -20,6 +20,7 @@ import attrs
 from ptxforge.codegen_ptx.ptx.branch_to_copies import branch_to_copies
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.coalesce_copies import coalesce_copies, order_copies
+from ptxforge.codegen_ptx.ptx.compute_late import compute_late
 from ptxforge.codegen_ptx.ptx.instruction import CARRY, PURE, Instruction, text_of
 from ptxforge.codegen_ptx.ptx.registers import Names, Register
 from ptxforge.codegen_ptx.ptx.select_addresses import select_addresses, share_terms
@@ -80,6 +81,11 @@ PASSES: tuple[PtxPass, ...] = (
     PtxPass(
         sink_rare,
         why="behind what takes instructions out: what rare code alone needs is computed there",
+    ),
+    PtxPass(
+        compute_late,
+        why="behind sink_rare, whose marks are gone: where elements do not meet, each is computed when it is "
+        "stored",
     ),
     PtxPass(
         spell_out_negations,
