@@ -251,7 +251,7 @@ class Artifact:
 
 OPTIONS: dict[str, Any] = {
     "num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "debug": False, "enable_fp_fusion": True,
-    "sanitize_overflow": True, "line_info": True, "tensor_maps": True, "persistent": True,
+    "sanitize_overflow": True, "enable_reflect_ftz": True, "line_info": True, "tensor_maps": True, "persistent": True,
 }  # fmt: skip
 """Compile options and their defaults (Triton's, but for :data:`OWN_OPTIONS`)."""
 OWN_OPTIONS = ("line_info", "tensor_maps", "persistent")
@@ -317,6 +317,7 @@ def compile_function(
     persistent: bool = True,
     enable_fp_fusion: bool = True,
     sanitize_overflow: bool = True,
+    enable_reflect_ftz: bool = True,
     line_info: bool = True,
     symbol: str = "",
 ) -> Artifact:
@@ -328,6 +329,7 @@ def compile_function(
     ``persistent`` as well, its programs may walk over tiles: another parameter, and fewer blocks. Without
     ``enable_fp_fusion`` the kernel's products and sums are rounded each. ``sanitize_overflow`` makes an
     assertion of what integers of fewer than 64 bits must not do under ``debug``: overflow. Without
+    ``enable_reflect_ftz`` ``exp2`` in f32 gives denormals where it else gives 0. Without
     ``line_info`` the PTX does not name lines of the source. ``symbol`` is the kernel's name in PTX, if not
     that of ``fn``.
 
@@ -339,7 +341,7 @@ def compile_function(
     options = _plain_options({
         "num_warps": num_warps, "num_stages": num_stages, "num_ctas": num_ctas, "maxnreg": maxnreg,
         "debug": debug, "enable_fp_fusion": enable_fp_fusion, "sanitize_overflow": sanitize_overflow,
-        "line_info": line_info,
+        "enable_reflect_ftz": enable_reflect_ftz, "line_info": line_info,
     })  # fmt: skip
     hidden = _plain_options({"tensor_maps": tensor_maps, "persistent": persistent})
     check_options(options, machine)

@@ -40,14 +40,16 @@ def build(
     debug: bool = False,
     enable_fp_fusion: bool = True,
     sanitize_overflow: bool = True,
+    enable_reflect_ftz: bool = True,
     steps: bool = False,
 ) -> Function:
     """The tile IR of a kernel.
 
     ``fn`` is a Python function, or a jitted one. ``signature`` gives the type of each runtime parameter
-    (``"*fp32:16"``), ``constants`` the value of each compile-time one; where both have a name, the constant
-    wins. ``debug`` keeps device assertions, and with ``sanitize_overflow`` adds some against overflow;
-    without ``enable_fp_fusion`` products and sums are rounded each; ``steps`` has a debugger told of every
+    (``"*fp32:16"``; ``"i64:1"`` is an integer that is 1), ``constants`` the value of each compile-time one;
+    where both have a name, the constant wins. ``debug`` keeps device assertions, and with ``sanitize_overflow`` adds some against overflow;
+    without ``enable_fp_fusion`` products and sums are rounded each, without ``enable_reflect_ftz`` powers of
+    two may be denormal; ``steps`` has a debugger told of every
     statement.
 
     Raises:
@@ -65,7 +67,10 @@ def build(
     function = Function(_symbol(source.name), attributes=attributes, location=source.header())
     builder = Builder(function.body, location=source.header())
     checks_overflow = debug and sanitize_overflow
-    ctx = Context(builder, target, debug, checks_overflow=checks_overflow, num_warps=num_warps, steps=steps)
+    ctx = Context(
+        builder, target, debug, checks_overflow=checks_overflow, keeps_denormals=not enable_reflect_ftz,
+        num_warps=num_warps, steps=steps,
+    )  # fmt: skip
     structure = getattr(fn, "__ptxforge_structure__", {})
     scope = _parameters(source, function, signature, constants, structure)
     try:

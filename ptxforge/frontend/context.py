@@ -26,9 +26,10 @@ class Context:
     """The state of one kernel's construction.
 
     ``builder`` inserts operations; ``debug`` keeps device assertions, ``checks_overflow`` adds those against
-    overflow; ``num_warps`` run each program; ``steps`` marks where statements begin. ``elementwise`` is the
-    shape of the block for whose elements a function decides by itself (``map_elementwise``), else ``None``;
-    ``conditions`` are those that elements decide around this place, each with what it must be;
+    overflow, ``keeps_denormals`` lets powers of two be denormal; ``num_warps`` run each program; ``steps``
+    marks where statements begin. ``elementwise`` is the shape of the block for whose elements a function
+    decides by itself (``map_elementwise``), else ``None``; ``conditions`` are those that elements decide
+    around this place, each with what it must be;
     ``combines`` says that a function of a reduction or scan is being built. ``call(function, arguments)``
     inlines a jitted function (set by the visitor).
     """
@@ -37,6 +38,7 @@ class Context:
     target: str
     debug: bool = False
     checks_overflow: bool = False
+    keeps_denormals: bool = False
     elementwise: tuple[int, ...] | None = None
     conditions: tuple[tuple[TensorValue, bool], ...] = ()
     call: Callable[[Any, Sequence[Any]], Any] | None = None

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from ptxforge.runtime.variants import Key
 
 _FRONTEND_OPTIONS = (
-    "num_warps", "num_stages", "num_ctas", "debug", "enable_fp_fusion", "sanitize_overflow"
+    "num_warps", "num_stages", "num_ctas", "debug", "enable_fp_fusion", "sanitize_overflow",
+    "enable_reflect_ftz",
 )  # fmt: skip
 _POISON = np.uint32(0xFFF5FDEF)
 """What fresh memory holds: a NaN in f32, f64, f16 and bf16, and an unlikely integer."""

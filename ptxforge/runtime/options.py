@@ -43,7 +43,6 @@ FIXED = {  # name -> what is accepted, as it asks for what happens anyway, and w
     "warp_size": ((32,), "warps of NVIDIA's GPUs have 32 threads"),
     "backend_name": (("cuda",), "there is no other backend"),
     "instrumentation_mode": (("",), "python -m ptxforge check looks for errors in kernels"),
-    "enable_reflect_ftz": ((True,), "math functions are ptxforge's own"),
     "default_dot_input_precision": (("tf32",), "tl.dot takes input_precision"),
     "allowed_dot_input_precisions": ((("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6"),), _DOTS),
     "max_num_imprecise_acc_default": ((0, 2**30), "tl.dot takes max_num_imprecise_acc"),

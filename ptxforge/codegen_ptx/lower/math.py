@@ -90,8 +90,8 @@ def divide_exactly(ctx: Lowering, op: ops.DivRn) -> None:
 @lowers(ops.Exp, ops.Exp2)
 def power(ctx: Lowering, op: Operation) -> None:
     """f64 by its own sequence; all narrower types in f32. As Triton has it, powers of two that should be
-    denormal are 0, for which the hardware has one instruction; those of e are not, which is done for many
-    together."""
+    denormal are 0 unless the launch asks for them, for which the hardware has one instruction; those of e are
+    not, which is done for many together."""
     b, element = ctx.b, T.element_type(op.result.type)
     is_natural = isinstance(op, ops.Exp)
     if element is T.F64:
@@ -101,8 +101,8 @@ def power(ctx: Lowering, op: Operation) -> None:
     arguments = [b.register(to_f32(b, x, element), "f") for x in ctx.get(op.x)]
     if is_natural:
         arguments = [Float32(b).scaled_for_exp(x) for x in arguments]
-    if is_natural and not op.flushes:
-        found = _powers_of_two(b, list(dict.fromkeys(arguments)), op.together)
+    if not op.flushes if is_natural else op.denormals:
+        found = _powers_of_two(b, list(dict.fromkeys(arguments)), op.together if is_natural else ())
     else:
         found = {x: b.pure("ex2.approx.ftz.f32 %s, %s;", "f", x) for x in arguments}
     ctx.set(op, [from_f32(b, found[x], element) for x in arguments])

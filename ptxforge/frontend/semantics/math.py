@@ -45,8 +45,12 @@ def _unary(stub: Callable, kind: type[Operation], check: Callable = _wide_float)
     implements(stub)(meaning)
 
 
+@implements(language.exp2)
+def exp2(ctx, x):
+    return ctx.op(M.Exp2, _wide_float(ctx, x), denormals=ctx.keeps_denormals)
+
+
 _unary(language.exp, M.Exp)
-_unary(language.exp2, M.Exp2)
 _unary(language.log, M.Log)
 _unary(language.log2, M.Log2)
 _unary(language.sin, M.Sin)

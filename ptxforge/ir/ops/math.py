@@ -45,13 +45,16 @@ class Exp(UnaryFloat):
 @D.define("exp2", cost=D.EXPENSIVE)
 class Exp2(UnaryFloat):
     """2**x. f32 (in which narrower types are computed, too): ``ex2.approx.ftz``, so that results below
-    2**-126 are 0."""
+    2**-126 are 0, unless it keeps ``denormals``."""
 
+    denormals = D.attribute(bool, False)
     function = np.exp2
 
     def evaluate(self, x):
         result = super().evaluate(x)
-        return result if x.dtype == np.float64 else np.where(x < -126, np.zeros_like(result), result)
+        if self.denormals or x.dtype == np.float64:
+            return result
+        return np.where(x < -126, np.zeros_like(result), result)
 
 
 @D.define("log", cost=D.EXPENSIVE)
