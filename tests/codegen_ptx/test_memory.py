@@ -266,6 +266,41 @@ def test_scalar_atomic_gives_all_threads_the_result(warps):
     assert x[0] == 42 and (out == 37).all()
 
 
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize("sem", atomic.SEMANTICS)
+def test_one_access_carries_its_order_and_several_have_fences(sem, used, target):
+    fences = {}
+    for each in (1, 4):
+        kernel = Kernel(pointer(T.I32), pointer(T.I32), pointer(T.I32))
+        value = kernel.load(1, (128 * each,), blocked(each))
+        where = kernel.pointers(0, (128 * each,), blocked(each))
+        old = kernel.b.value(atomic.AtomicRMW, where, value, kind="add", sem=sem)
+        if used:
+            kernel.store(2, old)
+        x, y = np.arange(128 * each, dtype=np.int32), np.full(128 * each, 3, np.int32)
+        out = np.zeros_like(x)
+        kernel.run(x, y, out, target=target)
+        np.testing.assert_array_equal(x, np.arange(128 * each) + 3)
+        assert not used or (out == np.arange(128 * each)).all()
+        text = kernel.ptx(target)
+        fences[each] = text.count("fence.acq_rel.gpu;")
+        several = "atom.global.gpu.relaxed.add" if used else "red.relaxed.gpu.global.add"
+        assert text.count(f"atom.global.gpu.{sem}.add.u32" if each == 1 else several) == each
+    assert fences == {1: 0, 4: {"relaxed": 0, "acq_rel": 2}.get(sem, 1)}
+
+
+@pytest.mark.parametrize("sem", atomic.SEMANTICS)
+def test_a_scalar_swap_carries_its_order(sem):
+    kernel = Kernel(pointer(T.I32), num_warps=1, shared_bytes=64)
+    b = kernel.b
+    zero, one = b.constant(0, T.I32), b.constant(1, T.I32)
+    b.value(atomic.AtomicCAS, kernel.function.arguments[0], zero, one, sem=sem)
+    x = np.zeros(1, np.int32)
+    kernel.run(x)
+    assert x[0] == 1 and f"atom.global.{sem}.gpu.cas.b32" in kernel.ptx() and "fence" not in kernel.ptx()
+
+
 @pytest.mark.parametrize("element", [T.I32, T.I64, T.F32, T.F16], ids=str)
 def test_compare_and_swap(element):
     kernel = Kernel(pointer(element), pointer(element), pointer(element), pointer(element))

@@ -235,7 +235,7 @@ def test_extrema_of_halves_are_assembled(assemble, target, element):
     constants = {"KIND": "min", "B": 32, "COLUMNS": 32}
     ptx = extrema.compile(signature, constants, target=target).asm["ptx"]
     assemble(ptx)
-    assert f"min.{element.replace('fp', 'f')}" in ptx and "atom.relaxed.gpu.global.cas.b16" in ptx
+    assert f"min.{element.replace('fp', 'f')}" in ptx and "atom.global.relaxed.gpu.cas.b16" in ptx
 
 
 # -- products ----------------------------------------------------------------------------------------------

@@ -71,8 +71,9 @@ def added(x, sums, B: tl.constexpr):
     tl.atomic_add(sums + i, tl.load(x + i), sem="release")
 
 
-def test_atomics_of_eight_halves(execute):
-    """red.v4.f16x2 on sm_90a."""
-    x = np.arange(1024).astype(np.float16)
-    for (sums,) in execute(added, (1,), [x, np.ones_like(x)], {"B": 1024}, outputs=[1], num_warps=4):
+@pytest.mark.parametrize("each", [1, 2])
+def test_atomics_of_eight_halves(execute, each):
+    """atom.v4.f16x2 on sm_90a, and red of several."""
+    x = np.arange(1024 * each).astype(np.float16) % 500
+    for (sums,) in execute(added, (1,), [x, np.ones_like(x)], {"B": len(x)}, outputs=[1], num_warps=4):
         np.testing.assert_array_equal(sums, 2 * x + 1)

@@ -1,12 +1,15 @@
 """Atomic read-modify-write.
 
 An element with copies in several threads is updated by one of them; where the result is used, the copies get
-it by a shuffle within the warp or through scratch memory between warps. Where it is not, the instruction is
-``red``. Vectors of floats are one instruction where PTX has it (``f16x2`` everywhere, ``v2``/``v4``/``v8``
-from sm_90 on).
+it by a shuffle within the warp or through scratch memory between warps. Vectors of floats are one instruction
+where PTX has it (``f16x2`` everywhere, ``v2``/``v4``/``v8`` from sm_90 on).
 
-*Order.* A single access carries its semantics itself (``.acq_rel``). For several, one fence before (release)
-and one after (acquire) make the whole operation what each access would be, at the cost of one.
+*Order.* A single access carries its semantics itself: ``atom.global.gpu.acq_rel``. It does so where nothing
+reads its result, too: ``red`` can release but not acquire, and a fence behind it costs more than an
+instruction that acquires; of one that need not, and that nothing reads, the assembler makes a reduction
+anyway. For several accesses, one fence before (release) and one after (acquire) make the whole operation
+what each access would be, at the cost of one; those that nothing reads are ``red``. Modifiers of ``atom``
+stand in the order in which Triton writes them: the assembler takes any.
 """
 
 from __future__ import annotations
@@ -89,7 +92,7 @@ def atomic_cas(ctx: Lowering, op: ops.AtomicCAS) -> None:
         compare, value = (_operand(b, ctx.get(v)[i], element) for v in (op.compare, op.value))
         if owner_predicate is not None:
             b.copy(old, 0)
-        template = f"atom{access.order}.global.cas.b{element.bits} %s, [%s+%s], %s, %s;"
+        template = f"atom.global.{access.sem}.{op.scope}.cas.b{element.bits} %s, [%s+%s], %s, %s;"
         b.effect(template, old, *places[i], compare, value, guard=owner_predicate)
         result[i] = old
     access.fence_after()
@@ -113,8 +116,7 @@ class _Access:
         # A scalar's one thread speaks for the whole program: the others' accesses come before or after a
         # barrier.
         self.meets = scalar and ctx.b.group.count > 1
-        self.order = f".{op.sem if alone else 'relaxed'}.{op.scope}"
-        self.red_order = f".{'release' if alone and self.releases else 'relaxed'}.{op.scope}"
+        self.sem = op.sem if alone else "relaxed"
 
     def fence_before(self) -> None:
         if self.releases and self.meets:
@@ -123,7 +125,7 @@ class _Access:
             self.b.effect(f"fence.acq_rel.{self.op.scope};")
 
     def fence_after(self) -> None:
-        if self.acquires and not (self.alone and self.used):
+        if self.acquires and not self.alone:
             self.b.effect(f"fence.acq_rel.{self.op.scope};")
         if self.acquires and self.meets and not self.used:
             barrier(self.b)
@@ -139,29 +141,30 @@ class _Access:
         name, sign = _NAMES[op.kind]
         words, suffix = self._words(values, name, sign)
         vector, slots = vector_syntax(len(words))
-        head = f"atom{self.order}" if self.used else f"red{self.red_order}"
-        template = f"{head}.global.{name}{suffix.replace('@', vector)}"
-        if not self.used:
-            self.b.effect(f"{template} [%s+%s], {slots};", *place, *words, guard=predicate)
+        operation = name + suffix.replace("@", vector)
+        if not (self.used or self.alone):
+            template = f"red.relaxed.{op.scope}.global.{operation} [%s+%s], {slots};"
+            self.b.effect(template, *place, *words, guard=predicate)
             return [0] * len(values)
         old = [self.b.new(word.kind) for word in words]
-        if predicate is not None and predicate != 1:
+        if self.used and predicate is not None and predicate != 1:
             for register in old:
                 self.b.copy(register, 0)
-        self.b.effect(f"{template} {slots}, [%s+%s], {slots};", *old, *place, *words, guard=predicate)
-        return self._elements(old, len(values))
+        template = f"atom.global.{op.scope}.{self.sem}.{operation} {slots}, [%s+%s], {slots};"
+        self.b.effect(template, *old, *place, *words, guard=predicate)
+        return self._elements(old, len(values)) if self.used else [0] * len(values)
 
     def _one_way(self, place: tuple[Register, int], value, predicate):
         """A load or a store that is atomic and ordered."""
         b, element = self.b, self.element
         if self.op.kind == "store":
-            template = f"st{self.order}.global.b{element.bits} [%s+%s], %s;"
+            template = f"st.{self.sem}.{self.op.scope}.global.b{element.bits} [%s+%s], %s;"
             b.effect(template, *place, _operand(b, value, element), guard=predicate)
             return 0
         found = b.new(register_class(element))
         if predicate is not None and predicate != 1:
             b.copy(found, 0)
-        template = f"ld{self.order}.global.b{element.bits} %s, [%s+%s];"
+        template = f"ld.{self.sem}.{self.op.scope}.global.b{element.bits} %s, [%s+%s];"
         b.effect(template, found, *place, guard=predicate)
         return found
 
@@ -205,7 +208,8 @@ class _Access:
             total = binary(b, "add", old, value, T.BF16)
         else:
             total = b.pure(f"{self.op.kind[1:]}.{self.element} %s, %s, %s;", "h", old, value)
-        b.effect(f"atom{self.order}.global.cas.b16 %s, [%s+%s], %s, %s;", seen, *place, old, total)
+        template = f"atom.global.{self.sem}.{self.op.scope}.cas.b16 %s, [%s+%s], %s, %s;"
+        b.effect(template, seen, *place, old, total)
         b.close_scope()
         changed = b.new("p")
         b.effect("setp.ne.b16 %s, %s, %s;", changed, seen, old)

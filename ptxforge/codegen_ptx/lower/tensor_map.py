@@ -34,7 +34,7 @@ def workspace(ctx: Lowering, op: ops.MapWorkspace) -> None:
     b.place(again)  # one thread asks, and its warp learns of the answer; other warps find it free
     b.effect(f"mad.wide.u32 %s, %s, {size}, %s;", place, number, start)
     b.effect("mov.u32 %s, 0;", found)
-    b.effect("atom.acquire.gpu.global.exch.b32 %s, [%s], 1;", found, place, guard=first_thread(b))
+    b.effect("atom.global.gpu.acquire.exch.b32 %s, [%s], 1;", found, place, guard=first_thread(b))
     b.effect("shfl.sync.idx.b32 %s, %s, 0, 31, -1;", found, found)
     b.effect("setp.eq.u32 %s, %s, 0;", done, found)
     b.effect(f"bra.uni {end};", guard=done)
