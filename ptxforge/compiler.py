@@ -251,7 +251,8 @@ class Artifact:
 
 OPTIONS: dict[str, Any] = {
     "num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "debug": False, "enable_fp_fusion": True,
-    "sanitize_overflow": True, "enable_reflect_ftz": True, "line_info": True, "tensor_maps": True, "persistent": True,
+    "sanitize_overflow": True, "enable_reflect_ftz": True, "line_info": True, "tensor_maps": True,
+    "persistent": True,
 }  # fmt: skip
 """Compile options and their defaults (Triton's, but for :data:`OWN_OPTIONS`)."""
 OWN_OPTIONS = ("line_info", "tensor_maps", "persistent")

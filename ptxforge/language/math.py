@@ -36,8 +36,9 @@ def exp2(x: Any) -> tensor:
     """2 to the power ``x`` (float32, float64).
 
     float32: ``ex2.approx.ftz``, within 2 ulp of the rounded result; what is less than 2**-126 is 0, as in
-    Triton, unless the launch has ``enable_reflect_ftz=False``. float64: 2 ulp. exp2(-inf) is 0, exp2(inf) is inf. Cheaper than :func:`exp`: denormals need no
-    care, and the scale ``log2(e)`` can be folded into a factor that ``x`` has anyway.
+    Triton, unless the launch has ``enable_reflect_ftz=False``. float64: 2 ulp. exp2(-inf) is 0, exp2(inf) is
+    inf. Cheaper than :func:`exp`: denormals need no care, and the scale ``log2(e)`` can be folded into a
+    factor that ``x`` has anyway.
 
         p = tl.exp2(scores * (scale * 1.4426950408889634))
     """

@@ -126,3 +126,20 @@ def test_a_parameter_called_as_an_option_takes_any_value(monkeypatch):
 
 def add(x):
     tl.store(x, tl.load(x) + 1)
+
+
+@pytest.mark.parametrize("executor", ["emulator", "interpreter"])
+def test_denormal_powers_of_two(executor):
+    @ptxforge.jit
+    def powers(x, out):
+        i = tl.arange(0, 16)
+        tl.store(out + i, tl.exp2(tl.load(x + i)))
+
+    x = np.full(16, -127.0, np.float32)
+    results = []
+    for options_ in ({}, {"enable_reflect_ftz": True}, {"enable_reflect_ftz": False}):
+        with ptxforge.use_device(executor):
+            out = np.ones(16, np.float32)
+            powers[(1,)](x, out, **options_)
+        results.append(set(out.tolist()))
+    assert results == [{0.0}, {0.0}, {2.0**-127}]
