@@ -43,8 +43,18 @@ def module_text(
         lines.append(f".extern .shared .align {alignment} .b8 smem[];")
     if builder.local_bytes:
         registers.append(f"\t.local .align 8 .b8 print_buffer[{builder.local_bytes}];")
-    lines += ["", *_header(function), "{", *registers, "", *([body] if body else []), "\tret;", "}", ""]
-    return "\n".join(lines)
+    lines += ["", *_header(function), "{", *registers, "", *([body] if body else [])]
+    return "\n".join([*lines, *_end(function, builder, body), "}", ""])
+
+
+def _end(function: Function, builder: Builder, body: str) -> list[str]:
+    """``ret``, which belongs to the kernel's last statement, as in Python."""
+    terminator = function.body.terminator
+    place = terminator and terminator.location
+    number = builder.files.get(place.file) if place else None
+    line = f"\t.loc {number} {place.line} {place.column + 1}" if number else ""
+    last = body[max(body.rfind("\t.loc "), 0) :].partition("\n")[0]
+    return ["\tret;"] if line in ("", last) else [line, "\tret;"]
 
 
 def _escape(name: str) -> str:

@@ -89,7 +89,7 @@ def build(
 def _build_body(visitor: Visitor) -> None:
     source, builder = visitor.source, visitor.ctx.builder
     visitor.execute(source.tree.body)
-    builder.location = source.header()
+    builder.location = visitor.locate(source.tree.body[-1])
     builder.create(Return)
 
 

@@ -6,6 +6,7 @@ import linecache
 
 import pytest
 
+import ptxforge
 import ptxforge.language as tl
 from ptxforge.frontend import build
 from ptxforge.frontend.source import source_function
@@ -158,3 +159,27 @@ def pointer_to_pointers(table, out):
 def test_pointers_to_pointers():
     function = built(pointer_to_pointers, table="**fp32", out="*fp32")
     assert str(function.arguments[0].type) == "ptr<ptr<f32>>"
+
+
+def test_the_end_of_a_kernel_belongs_to_its_last_statement():
+    """In PTX, too, where an instruction of its own stands for it."""
+
+    @ptxforge.jit
+    def adds(x, count):
+        for i in range(count):
+            tl.atomic_add(x + i, 1)
+
+    @ptxforge.jit
+    def calls(x, count):
+        adds(x, count)
+
+    def end(kernel, **options):
+        made = ptxforge.compile(
+            kernel.fn, signature={"x": "*i32", "count": "i32"}, constants={}, target="sm_80", **options
+        )
+        lines = made.ptx[: made.ptx.index("\tret;")].splitlines()
+        place = next((line for line in reversed(lines) if line.startswith("\t.loc ")), None)
+        return place and int(place.split()[2]) - kernel.starting_line_number
+
+    assert end(adds) == 2 and end(calls) == 2
+    assert end(adds, line_info=False) is None
