@@ -16,7 +16,6 @@ from typing import Any, Generic, TypeVar, overload
 from ptxforge.compiler import Artifact, Assembly, plain_option
 from ptxforge.driver.protocol import Device
 from ptxforge.language.constexpr import unwrap
-from ptxforge.language.types import dtype
 from ptxforge.runtime import compiling, function_state, hooks, options, precompile, refusals, source, tools
 from ptxforge.runtime.bound import BoundLaunch
 from ptxforge.runtime.function_state import FunctionState, default_repr, restored
@@ -30,7 +29,7 @@ from ptxforge.runtime.specialize import Parameter, Specialization, specialize
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.runtime.variants import Key, Variants, forbid_jit
 from ptxforge.support import errors, markup
-from ptxforge.support.errors import ArgumentError, ChangedGlobalError, LaunchError
+from ptxforge.support.errors import ArgumentError, LaunchError
 from ptxforge.support.source_text import on_redefinition, remember
 from ptxforge.support.target import DEFAULT_TARGET, parse_target
 from ptxforge.support.tracebacks import SHORTENED, short
@@ -207,19 +206,11 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Entri
         return TuplePlan(self, lambda: JITFunction(self.fn, **fixed))
 
     def _check_globals(self) -> None:
-        """A number or text that was compiled in must not have changed. A name that means another element
-        type now is compiled again."""
+        """A number, a text or an element type that was compiled in must not have changed."""
         for scope, name, value in tuple(self._globals):
             now = scope.get(name)
-            if now is value or unwrap(now) == unwrap(value):
-                continue
-            if isinstance(value, dtype):
-                self._forget()
-            else:
-                raise ChangedGlobalError(
-                    f"the global variable '{name}' was {unwrap(value)!r} when '{self.__name__}' was compiled "
-                    f"and is {unwrap(now)!r} now; pass it as an argument"
-                )
+            if now is not value and unwrap(now) != unwrap(value):
+                raise refusals.of_global(self.__name__, name, value, now)
 
     def _forget(self) -> None:
         """Compile again at the next launch."""
@@ -241,7 +232,10 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Entri
             variant.function_on(device)
         except errors.OutOfResourcesError as error:
             raise with_advice(self, self._key(made, chosen, device.target), device, error) from None
+        except errors.CompilationError as error:
+            raise refusals.of_compilation(self, error)  # noqa: B904 - the error itself, or one instead
         self._globals[:] = self.dependencies.values
+        refusals.note_globals(self)
         refusals.check_writable(self.params, made, variant)
         return prepare(
             self.params, made, variant, device, bound, chosen,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ptxforge.language.constexpr import unwrap
 from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid
 from ptxforge.runtime.options import explain_binding
 from ptxforge.runtime.plans import MISSING
 from ptxforge.runtime.specialize import Parameter, Specialization
 from ptxforge.runtime.variant import CompiledKernel
-from ptxforge.support.errors import ArgumentError, DeviceError
+from ptxforge.support.errors import ArgumentError, ChangedGlobalError, CompilationError, DeviceError
 
 if TYPE_CHECKING:
     from ptxforge.runtime.jit import JITFunction
@@ -28,6 +29,42 @@ def of_arguments(kernel: JITFunction, bound: tuple, rest: tuple, given: dict[str
     named = {name: value for name, value in zip(names, bound, strict=True) if value is not MISSING}
     positional = (*bound, *rest) if rest else ()
     return ArgumentError(explain_binding(kernel.params, kernel.__name__, positional, named | given))
+
+
+_COMPILED_IN: dict[tuple[str, str], tuple[str, Any]] = {}
+"""By module and name of a global: the first kernel that was compiled with it, and the value there."""
+
+
+def note_globals(kernel: JITFunction) -> None:
+    """Remember the globals that a kernel was compiled with, for :func:`of_compilation`."""
+    for scope, name, value in kernel.dependencies.values:
+        if isinstance(scope, dict):
+            _COMPILED_IN.setdefault((scope["__name__"], name), (kernel.__name__, value))
+
+
+def of_compilation(kernel: JITFunction, error: CompilationError) -> Exception:
+    """``error``, or where its reason is that a global is no constant any more, which says so, in that
+    place."""
+    for scope, name, now in kernel.dependencies.values:
+        is_reason = error.message.startswith(f"the global variable '{name}' cannot be read")
+        if not is_reason or not isinstance(scope, dict):
+            continue
+        first, value = _COMPILED_IN.get((scope["__name__"], name), ("", now))
+        if value != now:
+            _, _, place = str(error).partition("\n")
+            return ChangedGlobalError(
+                f"the global variable '{name}' was {value!r} when '{first}' was compiled, and in "
+                f"'{kernel.__name__}' it is {now!r}, which is not a compile-time constant\n{place}"
+            )
+    return error
+
+
+def of_global(kernel: str, name: str, value: Any, now: Any) -> ChangedGlobalError:
+    """The error of a global that had another ``value`` when ``kernel`` was compiled."""
+    return ChangedGlobalError(
+        f"the global variable '{name}' was {unwrap(value)!r} when '{kernel}' was compiled "
+        f"and is {unwrap(now)!r} now; pass it as an argument"
+    )
 
 
 def check_writable(

@@ -48,6 +48,9 @@ _WORDS: dict[str, str | Callable[[re.Match[str]], str]] = {
     r"^the global variable '(\w+)' was (.*) when .* and is (.*) now;": (
         r"Global variable \1 has changed since we compiled this kernel, from constexpr[\2] to constexpr[\3]"
     ),
+    r"^the global variable '(\w+)' was (.*) when '(\w+)' was .* in '(\w+)' it is (.*), which": (
+        r"Global variable \1 has value \5 when compiling \4, and had \2 in \3. This is not allowed"
+    ),
     r"^(\w+) and (\w+) have different signedness": (
         r"Cannot use / or % on \1 and \2 because they have different signedness"
     ),

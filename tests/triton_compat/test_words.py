@@ -13,6 +13,7 @@ from ptxforge import triton_compat
 from ptxforge.support import errors
 
 CHANGING = tl.constexpr(3)
+ELEMENT = tl.int16
 ANNOTATED: tl.constexpr = 3
 
 
@@ -222,6 +223,58 @@ def test_a_global_that_changed(alias, monkeypatch):
     with pytest.raises(errors.ChangedGlobalError) as caught:
         reads[(1,)](x)
     assert str(caught.value).endswith(words)
+
+
+def test_a_global_that_names_another_element_type(alias, monkeypatch):
+    @ptxforge.jit
+    def casts(x):
+        tl.store(x, tl.full((), 3, ELEMENT))
+
+    monkeypatch.setitem(globals(), "ELEMENT", tl.int16)
+    x = ptxforge.to_device(np.zeros(1, np.int32), "emulator")
+    casts[(1,)](x)
+    monkeypatch.setitem(globals(), "ELEMENT", tl.int8)
+    with pytest.raises(RuntimeError, match="Global variable ELEMENT has changed since we compiled"):
+        casts[(1,)](x)
+
+
+def test_a_global_that_is_a_constant_no_more_tells_who_compiled_it_in(alias, monkeypatch):
+    @ptxforge.jit
+    def helper(x):
+        tl.store(x, CHANGING)
+
+    @ptxforge.jit
+    def one(x):
+        helper(x)
+
+    @ptxforge.jit
+    def other(x):
+        helper(x)
+
+    x = ptxforge.to_device(np.zeros(1, np.int32), "emulator")
+    one[(1,)](x)
+    monkeypatch.setitem(globals(), "CHANGING", tl.constexpr(4))
+    other[(1,)](x)
+    assert x.numpy() == [4]  # another constant is compiled in
+    monkeypatch.setitem(globals(), "CHANGING", 5)
+    anew = ptxforge.jit(other.fn)
+    with pytest.raises(errors.ChangedGlobalError) as caught:
+        anew[(1,)](x)
+    text = str(caught.value)
+    assert text.startswith("the global variable 'CHANGING' was 3 when '") and "in 'other' it is 5" in text
+    assert "tl.store(x, CHANGING)" in text and "hint: make it one" in text
+    assert "Global variable CHANGING has value 5 when compiling other, and had 3 in " in text
+
+
+def test_a_global_that_never_was_a_constant(alias, monkeypatch):
+    monkeypatch.setitem(globals(), "NEVER", 5)
+
+    @ptxforge.jit
+    def reads(x):
+        tl.store(x, NEVER)  # noqa: F821
+
+    with pytest.raises(errors.CompilationError, match="'NEVER' cannot be read in a kernel"):
+        reads[(1,)](ptxforge.to_device(np.zeros(1, np.int32), "emulator"))
 
 
 @pytest.mark.parametrize(
