@@ -4,7 +4,7 @@
         --signature '*fp32:16,*fp32:16,*fp32:16,i32'
 
 A signature type is *TYPE for a pointer or TYPE for a number (fp16 bf16 fp32 fp64 i1 i8 ... u64); ':16' behind
-it says that the pointer is aligned to 16 bytes or the integer divisible by 16.
+it says that the pointer is aligned to 16 bytes or the integer divisible by 16, ':1' that the integer is 1.
 """
 
 from __future__ import annotations

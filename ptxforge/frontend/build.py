@@ -15,7 +15,7 @@ from ptxforge.frontend.values import Descriptor, TensorValue, ir_type
 from ptxforge.frontend.visitor import Visitor
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Function
+from ptxforge.ir.core import Function, Value
 from ptxforge.ir.ops.control import Return
 from ptxforge.language import types as L
 from ptxforge.language.descriptor import tensor_descriptor_type
@@ -47,10 +47,10 @@ def build(
 
     ``fn`` is a Python function, or a jitted one. ``signature`` gives the type of each runtime parameter
     (``"*fp32:16"``; ``"i64:1"`` is an integer that is 1), ``constants`` the value of each compile-time one;
-    where both have a name, the constant wins. ``debug`` keeps device assertions, and with ``sanitize_overflow`` adds some against overflow;
-    without ``enable_fp_fusion`` products and sums are rounded each, without ``enable_reflect_ftz`` powers of
-    two may be denormal; ``steps`` has a debugger told of every
-    statement.
+    where both have a name, the constant wins. ``debug`` keeps device assertions, and with
+    ``sanitize_overflow`` adds some against overflow; without ``enable_fp_fusion`` products and sums are
+    rounded each, without ``enable_reflect_ftz`` powers of two may be denormal; ``steps`` has a debugger told
+    of every statement.
 
     Raises:
         CompilationError: the source is wrong; with the line and a caret.
@@ -168,9 +168,15 @@ def _bind(
 def _argument(function: Function, type: str, name: str) -> TensorValue:
     dtype, divisibility = parse_type(type, name)
     argument = function.add_parameter(ir_type(dtype), name)
+    if divisibility == 1:
+        return TensorValue(_one(function, argument.type), dtype)
     if divisibility > 1:
         argument.attributes["divisibility"] = divisibility
     return TensorValue(argument, dtype)
+
+
+def _one(function: Function, type: T.Type) -> Value:
+    return Builder(function.body).constant(1, type)
 
 
 def _descriptor(function: Function, type: str, name: str) -> Descriptor:
@@ -184,14 +190,14 @@ def _descriptor(function: Function, type: str, name: str) -> Descriptor:
         raise CompilationError(f"'{type}', the type of '{name}', cannot be: {problem.message}") from None
     base, *numbers = [_argument(function, kind, part) for part, kind in found.parameters(name)]
     rank = len(found.box)
-    one = TensorValue(Builder(function.body).constant(1, T.I64), L.int64)
+    one = TensorValue(_one(function, T.I64), L.int64)
     kind = tensor_descriptor_type(L.block_type(L.of(found.dtype), found.box), found.padding)
     return Descriptor(base, tuple(numbers[:rank]), (*numbers[rank:], one), kind)
 
 
 def parse_type(text: str, name: str = "") -> tuple[L.dtype | L.pointer_type, int]:
-    """A signature's type and divisibility: ``"*fp32:16"`` → (pointer to float32, 16). ``*k…`` points at
-    constants.
+    """A signature's type and divisibility: ``"*fp32:16"`` → (pointer to float32, 16), or 0 where it says
+    nothing of that. Of an integer, 1 says that it is 1. ``*k…`` points at constants.
 
     Raises :class:`CompilationError` for a text that is no type.
     """
@@ -210,4 +216,7 @@ def parse_type(text: str, name: str = "") -> tuple[L.dtype | L.pointer_type, int
         )
     for depth in range(len(match["stars"])):
         dtype = L.pointer_type(dtype, const=bool(match["const"]) and depth == 0)
-    return dtype, int(match["divisibility"] or 1)
+    divisibility = int(match["divisibility"] or 0)
+    if divisibility == 1 and not (isinstance(dtype, L.dtype) and dtype.is_int()):
+        raise CompilationError(f"'{text}', the type of '{name}', is not a type: only integers are 1 (i32:1)")
+    return dtype, divisibility

@@ -120,9 +120,8 @@ class LoadedKernel:
         typed = Parameter(parameter.name, parameter.index, dtype=dtypes.parse(short))
         exact = specialize(typed, value)
         if alignment and not exact.type.endswith(f":{alignment}"):
-            raise ArgumentError(
-                f"the kernel was compiled for multiples of {alignment}, not {value}", parameter.name
-            )
+            what = "1" if alignment == "1" else f"multiples of {alignment}"
+            raise ArgumentError(f"the kernel was compiled for {what}, not {value}", parameter.name)
         return exact
 
     def _value(self, parameter: Parameter, value: Any) -> Any:
@@ -229,6 +228,8 @@ def _meaning(kind: str) -> str:
     short, _, alignment = kind.partition(":")
     if short.startswith("*"):
         return f"pointer to {short.lstrip('*k')}" + (f", aligned to {alignment} bytes" if alignment else "")
+    if alignment == "1":
+        return f"{short}, always 1"
     return short + (f", a multiple of {alignment}" if alignment else "")
 
 

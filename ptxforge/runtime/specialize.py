@@ -5,7 +5,8 @@ argument                        signature                   constant
 ==============================  ==========================  =================================
 array                           ``*fp32``, ``*fp32:16``     (``:16`` when 16-byte aligned)
 int                             ``i32``, ``i64``, ``u64``   ``:16`` when divisible by 16
-the int 1                       ``constexpr``               1
+the int 1                       ``constexpr``               1; ``i64:1`` of an annotated parameter, which
+                                                            keeps its type
 bool                            ``i1``
 float                           ``fp32``
 TensorDescriptor                ``tensordesc<fp16[64,32]>`` (``:16``: the last size is so many bytes)
@@ -214,6 +215,8 @@ def _annotated(parameter: Parameter, value: bool | int | float) -> str:
     low, high = _range_of(kind)
     if not low <= value <= high:
         raise ArgumentError(f"{value} does not fit in {kind}")
+    if parameter.ones and value == 1:
+        return f"{kind.short}:1"
     return kind.short + (":16" if parameter.alignment and value % 16 == 0 else "")
 
 

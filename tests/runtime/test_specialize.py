@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ptxforge.language as tl
-from ptxforge.runtime.jit import jit
+from ptxforge import to_device
+from ptxforge.runtime.jit import compile, jit
 from ptxforge.runtime.options import parameters_of
 from ptxforge.runtime.specialize import Keys, Parameter, packed, specialize
 from ptxforge.support import dtypes
@@ -81,6 +82,35 @@ def test_annotations():
         specialize(parameters[1], 256)
     with pytest.raises(ArgumentError, match="argument 'a': 2.5 is not an integer"):
         specialize(parameters[0], 2.5)
+
+
+def test_the_value_1_of_annotated_integers_is_compiled_in_and_keeps_its_type(emulator):
+    def kernel(out, stride: tl.int64, other: tl.int8, apart: tl.int32):
+        i = tl.arange(0, 128)
+        tl.static_assert(stride.dtype == tl.int64 and other.dtype == tl.int8)
+        tl.store(out + i * stride, (1 << 40) * stride + other + apart)
+
+    parameters = parameters_of(kernel, do_not_specialize=["apart"])
+    assert [specialize(p, 1).type for p in parameters[1:]] == ["i64:1", "i8:1", "i32"]
+    assert specialize(Parameter("p", 0, dtype=dtypes.float32), 1).type == "fp32"
+    made = jit(do_not_specialize=["apart"])(kernel)
+    for variants, stride, values in ((1, 1, (1, 1)), (1, 1, (1, 5)), (2, 2, (1, 1)), (2, 3, (1, 1))):
+        out = to_device(np.zeros(512, np.int64), emulator)
+        variant = made[(1,)](out, stride, *values, num_warps=1)
+        assert len(made.variants) == variants
+        assert ("st.global.v2" in variant.asm["ptx"]) == (stride == 1)
+        expected = np.zeros(512, np.int64)
+        expected[: 128 * stride : stride] = (1 << 40) * stride + sum(values)
+        np.testing.assert_array_equal(out.numpy(), expected)
+
+
+@pytest.mark.parametrize("text", ["fp32:1", "*i32:1"])
+def test_only_integers_are_1(text):
+    def kernel(out, x):
+        tl.store(out, x)
+
+    with pytest.raises(CompilationError, match="only integers are 1"):
+        compile(kernel, signature={"out": "*i32", "x": text}, constants={})
 
 
 def test_bf16_and_fp8_are_packed_as_their_bits():
