@@ -53,6 +53,7 @@ from ptxforge.frontend.values import (
 from ptxforge.frontend.visitor import MayReturn, Outcome, Returned, Visitor, handles
 from ptxforge.ir.core import Block, BlockArgument, Value
 from ptxforge.language import types as L
+from ptxforge.language.constexpr import constexpr
 from ptxforge.support.errors import TypeMismatchError, UnsupportedSyntaxError
 
 
@@ -77,6 +78,7 @@ class Carried:
         targets: Collection[str] = (), loop: Loop | None = None,
     ):  # fmt: skip
         self.v, self.node, self.statements, self.targets = v, node, statements, targets
+        self.loop = loop
         self.assigned = [name for name in source.assigned_in(statements) if name not in targets]
         self.changed: list[str] = []
         """Static names from before the loop that its body changes."""
@@ -265,7 +267,7 @@ class Loop:
     empty where there is no such statement; ``stopped`` makes what ``break`` assigns to ``stop``; ``kept`` are
     the names whose values go on from one iteration to the next. The flags of an unrolled loop
     (``is_static``) are Python's as long as they are known. ``each``: every element leaves the loop by itself,
-    and its ``stop`` is a block."""
+    and its ``stop`` is a block. ``is_left``: a ``break`` or ``return`` has been built."""
 
     stop: str = ""
     stopped: Callable[[Visitor], Any] = lambda v: True
@@ -274,6 +276,7 @@ class Loop:
     is_static: bool = False
     each: bool = False
     kept: Sequence[str] = ()
+    is_left: bool = False
 
     def flag(self, v: Visitor, value: bool) -> Any:
         """A hidden flag's value."""
@@ -303,6 +306,24 @@ def loop_of(
         returned=f"returned{place}" if returns else "",
         result=f"result{place}" if returns else "",
     )
+
+
+def may_run_to_its_end(v: Visitor, node: ast.For) -> bool:
+    """Whether it may be known while compiling that no ``break`` or ``return`` is reached: a condition around
+    each of them reads something that is known now and that the loop does not assign."""
+    changing = source.assigned_in([node.target, *node.body])
+    return all(
+        any(name not in changing and _is_known(v, name) for name in names) for names in source.guards(node)
+    )
+
+
+def _is_known(v: Visitor, name: str) -> bool:
+    if name in v.scope:
+        return is_static(v.scope[name])
+    try:
+        return isinstance(v.source.lookup(name), constexpr)
+    except (KeyError, ValueError):
+        return False
 
 
 def begin(v: Visitor, loop: Loop, going: Any) -> None:
@@ -393,14 +414,19 @@ def return_from_loop(v: Visitor, value: Any) -> Outcome:
     """``return value`` in a loop."""
     loop = v.loops[-1]
     _stop(v)
-    v.scope[loop.returned] = loop.flag(v, True)
-    v.scope[loop.result] = map_leaves(lambda leaf: v.ctx.to_tensor(leaf) if is_number(leaf) else leaf, value)
+    if loop.returned:
+        v.scope[loop.returned] = loop.flag(v, True)
+        v.scope[loop.result] = map_leaves(
+            lambda leaf: v.ctx.to_tensor(leaf) if is_number(leaf) else leaf, value
+        )
     return _leave(v)
 
 
 def _stop(v: Visitor) -> None:
     loop = v.loops[-1]
-    v.scope[loop.stop] = loop.stopped(v)
+    loop.is_left = True
+    if loop.stop:
+        v.scope[loop.stop] = loop.stopped(v)
 
 
 def needs_result(v: Visitor, loop: Loop | None, scope: dict[str, Any]) -> bool:

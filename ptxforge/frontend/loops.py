@@ -19,6 +19,7 @@ from ptxforge.frontend.carried import (
     iterate,
     keep_static_result,
     loop_of,
+    may_run_to_its_end,
     needs_result,
     refuse_else,
 )
@@ -149,17 +150,18 @@ def _runtime_for(
     span = descending_span(v, first, last) if is_descending else None
     targets = set(source.assigned(node.target))
     loop = loop_of(node, lambda v: v.ctx.constant(0, wide), each)
-    bounds, before = (first, last, stride), value_before(v, node, dtype)
-    if loop is not None and loop.stop:
-        return _stoppable_for(
-            v, node, loop, bounds, bind_index, targets,
-            lambda end: keep_last_value(v, node, bounds, before, seen, end),
-        )  # fmt: skip
-    carried = Carried(v, node, node.body, targets, loop)
-    block, scope = _loop_body(v, carried, wide, bind_index, loop)
-    _close_for(carried, block, scope, bounds, attributes)
-    keep_last_value(v, node, bounds, before, seen)
-    return None
+    bounds, before, scope = (first, last, stride), value_before(v, node, dtype), dict(v.scope)
+    if loop is None or not loop.stop or (not each and may_run_to_its_end(v, node)):
+        running = Loop() if loop is not None else None
+        carried = Carried(v, node, node.body, targets, running)
+        if _close_for(carried, *_loop_body(v, carried, wide, bind_index, running), bounds, attributes):
+            keep_last_value(v, node, bounds, before, seen)
+            return None
+        v.scope = scope
+    return _stoppable_for(
+        v, node, loop, bounds, bind_index, targets,
+        lambda end: keep_last_value(v, node, bounds, before, seen, end),
+    )  # fmt: skip
 
 
 def _loop_body(
@@ -182,9 +184,13 @@ def _loop_body(
 def _close_for(
     carried: Carried, block: Block, scope: dict[str, Any], bounds: tuple[TensorValue, ...],
     attributes: dict[str, Any],
-) -> None:  # fmt: skip
-    """Yield the next values, make the operation and bind its results; what never changes is not carried."""
+) -> bool:  # fmt: skip
+    """Yield the next values, make the operation and bind its results; what never changes is not carried.
+    Unless a ``break`` or ``return`` was built in it, against expectation."""
     v, node = carried.v, carried.node
+    if carried.loop is not None and carried.loop.is_left:
+        block.clear()
+        return False
     v.at(node)
     with v.ctx.builder.inside(block):
         following = carried.next_values(scope, node.body)
@@ -195,6 +201,7 @@ def _close_for(
         For, *[b.value for b in bounds], *initial, regions=[Region(block)], **attributes
     )
     carried.bind_results(kept, op.results)
+    return True
 
 
 def _stoppable_for(

@@ -81,6 +81,28 @@ def _exits_in(node: ast.AST) -> Iterator[type[ast.stmt]]:
             yield from _exits_in(part)
 
 
+def guards(loop: ast.For) -> list[frozenset[str]]:
+    """For each ``break`` and ``return`` that leaves ``loop``, the names that conditions around it in the loop
+    read."""
+    found = getattr(loop, "_guards", None)
+    if found is None:
+        kinds = (ast.Break, ast.Return)
+        found = loop._guards = [names for part in loop.body for names in _guards_in(part, kinds, frozenset())]
+    return found
+
+
+def _guards_in(
+    node: ast.AST, kinds: tuple[type[ast.stmt], ...], names: frozenset[str]
+) -> Iterator[frozenset[str]]:
+    if isinstance(node, kinds):
+        yield names
+    elif not isinstance(node, (*_FUNCTIONS, ast.expr)):
+        names |= frozenset(reads(node.test)) if isinstance(node, ast.If) else frozenset()
+        kinds = (ast.Return,) if isinstance(node, _LOOPS) else kinds
+        for part in ast.iter_child_nodes(node):
+            yield from _guards_in(part, kinds, names)
+
+
 def is_read_first(name: str, statements: Sequence[ast.AST]) -> bool:
     """Whether the first mention of ``name`` in the text of ``statements`` reads it. In ``x = x + 1`` it
     does."""

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function
-from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.control import For, While, loops_around
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load
 from ptxforge.passes.analysis.kept import kept
@@ -44,10 +44,12 @@ from ptxforge.support.target import Target
 
 def schedule_loops(function: Function, target: Target) -> bool:
     """Write a schedule on every loop for which it is legal and asked for."""
+    default = function.attributes.get("num_stages", 3)
+    for loop in function.walk(While) if default > 1 else ():
+        _remark_uncounted(function, loop, default)
     loops = function.walk(For)
     if not loops:
         return False
-    default = function.attributes.get("num_stages", 3)
     by_tma = kept(TensorLoads, function)
     changed = False
     for loop in loops:
@@ -93,3 +95,14 @@ def _remark(function: Function, loop: For, stages: int, levels: dict[Load, int])
         has_dot = any(loop.body.of(Product))
         for place, why, cure in why_not_ahead(loop, tensors, stages, has_dot, levels):
             function.remarks.add("not-pipelined", f"{why}; {cure}", place)
+
+
+def _remark_uncounted(function: Function, loop: While, stages: int) -> None:
+    """Say so of a loop of products whose steps nobody can count before it."""
+    loads, products = (
+        [op for op in loop.body.walk(kind) if loops_around(op)[0] is loop] for kind in (Load, Product)
+    )
+    tensors = [op for op in loads if isinstance(op.result.type, T.TensorType)]
+    if tensors and products:
+        ((place, why, cure),) = why_not_ahead(loop, tensors, stages, has_dot=True)
+        function.remarks.add("not-pipelined", f"{why}; {cure}", place)

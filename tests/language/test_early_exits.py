@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -266,10 +268,41 @@ def unreached_returns(x, out, n, limit):
     tl.store(out, never_early(x, n, limit))
 
 
+@ptxforge.jit
+def checked(x, n, limit, CHECKED, STRICT):
+    """Ways out that only some values of the constants leave."""
+    total = 0
+    for i in range(n):
+        if CHECKED and tl.load(x + i) > limit:
+            return total + 100
+        for j in range(3):
+            if CHECKED:
+                if tl.load(x + i) == j + limit:
+                    return -j
+            if STRICT and total > 40:
+                break
+            if total == 7:
+                continue
+            total += tl.load(x + i) * j
+        if STRICT:
+            if total > 2 * limit:
+                total += i
+                break
+    return total
+
+
+@ptxforge.jit
+def some_ways_out(x, out, n, limit):
+    tl.store(out, checked(x, n, limit, True, True))
+    tl.store(out + 1, checked(x, n, limit, False, True))
+    tl.store(out + 2, checked(x, n, limit, True, False))
+    tl.store(out + 3, checked(x, n, limit, False, False))
+
+
 KERNELS = [
     break_for, continue_for, both_for, descending, return_for, return_value, nested, break_while, endless,
     walrus, unrolled, unrolled_return, static_break, unrolled_in_a_loop,
-    unreached_returns,
+    unreached_returns, some_ways_out,
 ]  # fmt: skip
 
 
@@ -281,6 +314,28 @@ def test_as_python(execute, kernel, n, limit):
     expected = in_python(kernel, x, out, n, limit)
     for (found,) in execute(kernel, (1,), [x, out, n, limit], {}, outputs=[1]):
         assert found.tolist() == expected
+
+
+CHECKS_ALL = tl.constexpr(False)
+
+
+@ptxforge.jit
+def summed(x, out, n, limit, CHECKED: tl.constexpr, STRICT: tl.constexpr):
+    tl.store(out, checked(x, n, limit, CHECKED, STRICT))
+    for i in range(n):
+        if CHECKS_ALL and tl.load(x + i) < 0:
+            return
+        tl.store(out + i, i)
+
+
+@pytest.mark.parametrize(
+    ("checks", "kinds"),
+    [((False, False), "for for"), ((False, True), "while while for"), ((True, False), "while while for")],
+)
+def test_ways_out_that_constants_close_leave_a_counted_loop(checks, kinds):
+    signature = {"x": "*i32", "out": "*i32", "n": "i32", "limit": "i32"}
+    text = summed.compile(signature, dict(zip(("CHECKED", "STRICT"), checks)), target="sm_90a").asm["tile"]
+    assert " ".join(re.findall(r"\b(for|while)\b", text)) == kinds
 
 
 @ptxforge.jit

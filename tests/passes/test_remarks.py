@@ -79,6 +79,26 @@ def test_a_loop_that_prints_is_not_pipelined():
     assert not unasked, "who asks for one stage wants no pipeline"
 
 
+def stopping(a, b, out, k, DEBUG: tl.constexpr):
+    i = tl.arange(0, 32)
+    total = tl.zeros((32, 32), tl.float32)
+    for start in range(0, k, 32):
+        if DEBUG and start > 64:
+            break
+        x = tl.load(a + i[:, None] * k + start + i[None, :])
+        total = tl.dot(x, tl.load(b + (start + i[:, None]) * 32 + i[None, :]), total)
+    tl.store(out + i[:, None] * 32 + i[None, :], total)
+
+
+def test_a_loop_that_a_break_may_leave_is_not_pipelined():
+    """Nor is it one if no break is reached."""
+    (only,) = remarks(stopping, MATRICES, {"DEBUG": True})
+    assert only.kind == "not-pipelined" and "how many steps it takes is not known" in only.message
+    assert only.location.line == line_of(stopping, "for start")
+    assert not remarks(stopping, MATRICES, {"DEBUG": False})
+    assert not remarks(stopping, MATRICES, {"DEBUG": True}, num_stages=1)
+
+
 def specialized(a, b, out, k):
     i = tl.arange(0, 32)
     total = tl.zeros((32, 32), tl.float32)

@@ -41,7 +41,10 @@ def why_not_ahead(
 def _whole_loop(loop: Operation, stages: int) -> tuple[str, str] | None:
     """Why nothing of a loop runs ahead; ``None`` where something may."""
     if not loop.is_counted:
-        return "its loads do not run ahead: the number of steps of a while is not known", "use a for loop"
+        return (
+            "its loads do not run ahead: how many steps it takes is not known before it",
+            "use a for loop that no break or return leaves",
+        )
     if stages < 2:
         return f"its loads do not run ahead: num_stages is {stages}", "give num_stages of 2 or more"
     for op in loop.body.walk():
