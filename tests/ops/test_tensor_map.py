@@ -58,3 +58,28 @@ def test_what_a_copy_reads_through_it(rows, stride):
 def test_what_is_refused(old, new, text):
     with pytest.raises(VerificationError, match=text):
         parsed((old, new))
+
+
+PLACED = ("%work = map_workspace", "%work = map_workspace {records = 2, record_bytes = 384}")
+AT_128, AT_256 = (("swizzle = 32} :", f"swizzle = 32, offset = {n}}} :") for n in (128, 256))
+ANOTHER = ("  %buffers = local_alloc", """  %other = make_tensor_map %work, %template, %x, %rows, %stride \
+{sizes = [0, 14], dtype = "float16", box = [16, 16], swizzle = 32, offset = 256} : tensormap
+  %buffers = local_alloc""")
+
+
+def test_places_of_several_maps():
+    parsed(PLACED, AT_128, ANOTHER)
+
+
+@pytest.mark.parametrize(("changes", "text"), [
+    ([PLACED], "a map at -1 of a record of 384"),
+    ([PLACED, ("swizzle = 32} :", "swizzle = 32, offset = 0} :")], "a map at 0 of a record"),
+    ([PLACED, ("swizzle = 32} :", "swizzle = 32, offset = 192} :")], "a map at 192 of"),
+    ([PLACED, ("swizzle = 32} :", "swizzle = 32, offset = 384} :")], "a map at 384 of"),
+    ([PLACED, AT_256, ANOTHER], "a map at 256 of"),
+    ([PLACED, AT_128, ("records = 2", "records = 0")], "a map at 128 of"),
+    ([("  release_workspace %work\n", "")], "nothing gives the memory of 'map_workspace' back"),
+])  # fmt: skip
+def test_places_that_maps_cannot_have(changes, text):
+    with pytest.raises(VerificationError, match=text):
+        parsed(*changes)

@@ -28,12 +28,28 @@ from ptxforge.support.tensor_map import BYTES
 @D.define("map_workspace", effects=D.SIDE_EFFECT)
 class MapWorkspace(Operation):
     """The address of global memory for the maps that the block makes, which no other block has until
-    ``release_workspace``: one of so many ``records`` of ``record_bytes`` each."""
+    ``release_workspace``: one of so many ``records`` of ``record_bytes`` each, once maps have their places;
+    then each has one of its own in the record, behind the flag."""
 
     records = D.attribute(int, 0)
     record_bytes = D.attribute(int, 0)
 
     infer = D.gives(T.I64)
+
+    def check(self):
+        users = self.result.users
+        if not any(user.name == "release_workspace" for user in users):
+            raise VerificationError("nothing gives the memory of 'map_workspace' back")
+        if not self.record_bytes:
+            return
+        free = set(range(BYTES, self.record_bytes, BYTES)) if self.records > 0 else set()
+        for place in (user.offset for user in users if user.name == "make_tensor_map"):
+            if place not in free:
+                raise VerificationError(
+                    f"a map at {place} of a record of {self.record_bytes} bytes: places are multiples of "
+                    f"{BYTES} in it, each for one map, and the first is the flag's"
+                )
+            free.remove(place)
 
 
 @D.define("release_workspace", effects=D.SIDE_EFFECT)
@@ -53,7 +69,7 @@ class MakeTensorMap(Operation):
     ``sizes`` has an entry for each dimension, outermost first: its size in elements, or 0 where an operand
     says it (``i32``; a tensor with a size below 1 is read as zeros). The strides follow (``i64``, elements),
     of all but the last dimension. ``dtype``, ``box`` and ``swizzle`` are those of a
-    :class:`~ptxforge.support.tensor_map.TensorMapRecipe`.
+    :class:`~ptxforge.support.tensor_map.TensorMapRecipe`. (``map_workspace`` checks the places.)
     """
 
     workspace = D.operand(D.SCALAR_INT)
