@@ -301,7 +301,7 @@ def test_boxes_without_their_dimension_of_size_1_are_operands(execute, z, tile):
 
 
 @pytest.mark.parametrize("tile, wanted", [
-    ((16, 256, 64), ("ldmatrix", "mma.sync")), ((128, 128, 64), ("wgmma.mma_async", "cp.async.cg")),
+    ((16, 256, 64), ("ldmatrix", "mma.sync")), ((128, 128, 64), ("wgmma.mma_async", "cp.async.bulk.tensor")),
 ])  # fmt: skip
 def test_such_boxes_go_where_the_product_reads_them(tile, wanted):
     """Not through registers and a second place in shared memory, because of the shape they were loaded in."""

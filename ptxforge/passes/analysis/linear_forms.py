@@ -217,7 +217,7 @@ def _constant(forms: LinearForms, op: Constant) -> Form:
 
 
 def _range(forms: LinearForms, op: MakeRange) -> Form:
-    return Form(constant(op.start), (constant(1),))
+    return Form(constant(op.start), (constant(int(op.end - op.start > 1)),))  # a single one is broadcast
 
 
 def _splat(forms: LinearForms, op: Splat) -> Form:

@@ -14,6 +14,7 @@ SPLIT       A mask that compares ``%i + i0`` with a size says that the box begin
             parameters (or the number, where rows are a known distance apart) say along which dimension of the
             tensor the term goes; what remains is a coordinate. Terms that go along neither rows nor columns
             (heads, batches) get dimensions of their own, up to five in all.
+DROPPED     So do indices that a mask bounds alike for the whole tile (a box of one matrix of several).
 ALIGNED     The pointer, the distances of rows and the first column of a tile are multiples of 16 bytes,
             whatever the scalars are.
 BOUNDS      Masks compare an index of a row or column with a bound; the bound, counted from the tensor's
@@ -45,6 +46,7 @@ from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.memory import InBounds, Load, Store
 from ptxforge.ir.ops.tensor_store import StoreBox
 from ptxforge.ir.rewriter import constant_everywhere
+from ptxforge.passes.analysis.dropped_dimensions import dropped_dimensions
 from ptxforge.passes.analysis.linear_forms import (
     Form,
     LinearForms,
@@ -130,7 +132,11 @@ class Rectangles:
             raise NotLinear("the address depends on what a loop before has counted")
         for wrap in form.wraps:
             self._check_wrapped(load, wrap)
-        found = Rectangle(base, self._dimensions(type, form, bounds), self.in_kernel)
+        start, dropped = self._dropped(form, bounds)
+        dimensions = (*dropped, *self._dimensions(type, attrs.evolve(form, start=start), bounds))
+        if len(dimensions) > MOST_DIMENSIONS:
+            raise NotLinear(f"a tensor of {len(dimensions)} dimensions")
+        found = Rectangle(base, dimensions, self.in_kernel)
         if self.in_kernel:
             check_place(found, load)
         self._check_alignment(found, T.element_type(type).bytes)
@@ -175,9 +181,14 @@ class Rectangles:
         for key, coordinate in groups.items():
             _check_beginning(coordinate)
             found.append(Dimension({key: 1}, coordinate, None, None))
-        if len(found) > MOST_DIMENSIONS:
-            raise NotLinear(f"a tensor of {len(found)} dimensions")
         return tuple(reversed(found))
+
+    def _dropped(self, form: Form, bounds: list[Bound]) -> tuple[Polynomial, list[Dimension]]:
+        """See DROPPED: these dimensions, and what is left of where the tile begins."""
+        conditions = [bound.room for bound in bounds if bound.dim is None]
+        is_known = self._is_parameter if not self.in_kernel else lambda value: True
+        start, dropped = dropped_dimensions(form.start, conditions, is_known)
+        return start, [Dimension(d.stride, d.coordinate, self._size(d.size), None) for d in dropped]
 
     def _along_columns(self, type: T.TensorType, form: Form, bounds: list[Bound]) -> tuple[Dimension, ...]:
         """The dimensions of a vector: columns, and those of heads and batches."""
@@ -186,8 +197,6 @@ class Rectangles:
         start = add(groups.pop((), {}), begun)
         check_first_column(start, self.forms, T.element_type(type).bytes)
         others = [Dimension({key: 1}, coordinate, None, None) for key, coordinate in groups.items()]
-        if len(others) >= MOST_DIMENSIONS:
-            raise NotLinear(f"a tensor of {len(others) + 1} dimensions")
         return (*reversed(others), self._dimension(0, {(): 1}, start, form, bounds))
 
     def _begun(self, tile_dim: int, bounds: list[Bound]) -> Polynomial:
@@ -233,17 +242,20 @@ class Rectangles:
             raise NotLinear("a mask's lower bound is not the tensor's beginning")
         if any(size != sizes[0] for size in sizes):
             raise NotLinear("several bounds for one dimension")
-        size = self._unclamped(sizes[0]) if sizes else None
-        is_launched = size is None or all(self._is_parameter(v) for monomial in size for v in monomial)
+        return Dimension(stride, coordinate, self._size(sizes[0]) if sizes else None, tile_dim)
+
+    def _size(self, given: Polynomial) -> Polynomial:
+        """A size without ``max(…, 0)``: no tensor map has a size below 1, so that such a launch reads by
+        pointers. Raises :class:`NotLinear` for what may be none."""
+        size = self._unclamped(given)
+        is_launched = all(self._is_parameter(v) for monomial in size for v in monomial)
         if not (is_launched or self.in_kernel):
             raise NotLinear("a mask's bound is not the same in the whole tensor")
         if not is_launched and any(v.type is T.I64 for monomial in size for v in monomial):
             raise NotLinear("a mask's bound may need more than 32 bits")
-        return Dimension(stride, coordinate, size, tile_dim)
+        return size
 
     def _unclamped(self, size: Polynomial) -> Polynomial:
-        """A size without ``max(…, 0)``: no tensor map has a size below 1, so that such a launch reads by
-        pointers."""
         total: Polynomial = {}
         for monomial, coefficient in size.items():
             op = monomial[0].defining_op if len(monomial) == 1 else None
@@ -261,10 +273,14 @@ class Rectangles:
             return []
         if type(op) in _CONDITIONS:
             return _CONDITIONS[type(op)](self, op)
-        moves = op is not None and REARRANGING in op.traits and isinstance(op.operands[0].type, T.TensorType)
+        moves = op is not None and REARRANGING in op.traits
         inner = self._conditions(op.operands[0]) if moves else []
-        found = [attrs.evolve(bound, dim=op.result_dim(0, bound.dim)) for bound in inner]
-        if not moves or any(bound.dim is None for bound in found):
+        found = [
+            bound if bound.dim is None else attrs.evolve(bound, dim=op.result_dim(0, bound.dim))
+            for bound in inner
+        ]
+        is_moved = all(new.dim is not None or old.dim is None for old, new in zip(inner, found, strict=True))
+        if not (moves and is_moved):
             raise NotLinear("the mask is no bound of a row or column")
         return found
 
@@ -273,6 +289,8 @@ class Rectangles:
 
     def _in_bounds(self, op: InBounds) -> list[Bound]:
         start, size = (self.forms.scalar(v) for v in op.operands)
+        if op.result.type.shape[0] == 1:
+            return [Bound(None, add(size, start, -1)), Bound(None, add(start, constant(1)))]
         return [Bound(0, add(size, start, -1), start)]
 
     def _bound(self, op: CmpI) -> list[Bound]:
@@ -280,6 +298,8 @@ class Rectangles:
             raise NotLinear("the mask is no bound of a row or column")
         first, extra = _LESS[op.predicate]
         small, large = self.forms.of(op.operands[first]), self.forms.of(op.operands[1 - first])
+        if not any((*small.steps, *large.steps, *small.wraps, *large.wraps)):
+            return [Bound(None, add(add(large.start, small.start, -1), constant(extra)))]
         is_lower = not any(small.steps)
         index, bound = (large, small) if is_lower else (small, large)
         dims = [d for d, step in enumerate(index.steps) if step]
@@ -321,9 +341,9 @@ class Rectangles:
 @attrs.frozen
 class Bound:
     """Of the index along ``dim`` of a tile: it is below ``room`` and at least ``-start``, where there are
-    such."""
+    such. Of all elements alike, where there is no ``dim``: ``room`` is above 0."""
 
-    dim: int
+    dim: int | None
     room: Polynomial | None
     start: Polynomial | None = None
 
