@@ -339,8 +339,8 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Entri
 
         Each item of ``declared`` is a dictionary by parameter and option: a signature type (``"*fp32:16"``,
         ``"i32"``), an element type or an array, a number as a launch would get it, a constant's value; such
-        as ``{"x": "*fp32:16", "n": "i32", "BLOCK": 128, "num_warps": 4}``. A large set is compiled by new
-        processes, or by ``executor``. Together with ``PTXFORGE_JIT=forbid`` the set is closed.
+        as ``{"x": "*fp32:16", "BLOCK": 128, "num_warps": 4}``, with its variant for arguments that make no
+        tensor map. By processes or ``executor``, if many. With ``PTXFORGE_JIT=forbid`` the set is closed.
 
         Raises :class:`ArgumentError` and :class:`CompilationError` as a launch does.
         """

@@ -26,6 +26,8 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
 from ptxforge.runtime import cache, compiling, hooks, options, slots
@@ -33,7 +35,7 @@ from ptxforge.runtime.devices import default_device
 from ptxforge.runtime.variants import Key, forbid_jit
 from ptxforge.support import dtypes
 from ptxforge.support.container import described
-from ptxforge.support.errors import ArgumentError, LaunchError, SpecializationError
+from ptxforge.support.errors import ArgumentError, LaunchError, OutOfResourcesError, SpecializationError
 from ptxforge.support.source_text import redefined, redefinition, remember
 
 if TYPE_CHECKING:
@@ -57,15 +59,31 @@ def run(
     items = declared if isinstance(declared, Iterable) else [declared]
     keys = [key_of(kernel, item, device.target) for item in items]
     wanted = {key.identity(): key for key in keys}
-    missing = [key for identity, key in wanted.items() if identity not in kernel._compiled]
-    for key, artifact in zip(missing, artifacts(kernel, missing, executor), strict=True):
-        kernel._keep(key, artifact, device)
-    found = [kernel._compiled[identity] for identity in wanted]
+    found = _made(kernel, wanted, executor, device)
+    without = [
+        attrs.evolve(key, options=key.options | {"tensor_maps": False})
+        for key, variant in zip(wanted.values(), found, strict=True)
+        if variant.artifact.tensor_maps
+    ]
+    others = _made(kernel, {key.identity(): key for key in without}, executor, device)
     with forbid_jit(False):
         for variant in found:
             variant.function_on(device)
+        for variant in others:  # for arguments that make no tensor map
+            with suppress(OutOfResourcesError):
+                variant.function_on(device)
     kernel._globals[:] = kernel.dependencies.values
     return found
+
+
+def _made(
+    kernel: JITFunction, wanted: dict[tuple, Key], executor: Executor | None, device: Device
+) -> list[CompiledKernel]:
+    """The variants for keys by what tells them apart; what is not there yet is compiled."""
+    missing = [key for identity, key in wanted.items() if identity not in kernel._compiled]
+    for key, artifact in zip(missing, artifacts(kernel, missing, executor), strict=True):
+        kernel._keep(key, artifact, device)
+    return [kernel._compiled[identity] for identity in wanted]
 
 
 def key_of(kernel: JITFunction, item: dict[str, Any], target: str) -> Key:

@@ -298,6 +298,37 @@ def test_arguments_that_make_no_tensor_are_read_by_pointers(emulator):
     assert feeds == [True, False]
 
 
+def test_both_variants_are_compiled_beforehand(emulator):
+    """The one for arguments that make no tensor map is there when compiling is forbidden."""
+    a, b = (ptxforge.to_device(np.ones((64, 64), np.float16), emulator) for _ in range(2))
+    c = ptxforge.to_device(np.ones((64, 64), np.float32), emulator)
+    kernel = ptxforge.compile(wrapped_rows.fn)
+    declared = {"a": a, "b": b, "c": c, "M": 64, "N": 64, "K": 64, "BM": 64, "BN": 64, "BK": 32, "SUM": False}
+    with ptxforge.use_device(emulator):
+        (made,) = kernel.precompile([declared | {"num_warps": 4}])
+    assert made.artifact.tensor_maps and len(kernel.variants) == 2
+    assert kernel.variants.why(1) == "as 0, but option 'tensor_maps': False instead of True"
+    with ptxforge.forbid_jit():
+        for k in (64, 0):
+            sizes = {name: declared[name] for name in ("BM", "BN", "BK", "SUM")}
+            kernel[(1, 1)](a, b, c, 64, 64, k, **sizes, num_warps=4)
+            np.testing.assert_array_equal(c.numpy(), np.full((64, 64), k))
+    assert len(kernel.variants) == 2
+
+
+def test_a_bound_launch_makes_maps_of_what_it_is_given(emulator):
+    a, b, other = (ptxforge.to_device(np.full((64, 64), x, np.float16), emulator) for x in (1, 2, 3))
+    c = ptxforge.to_device(np.ones((64, 64), np.float32), emulator)
+    kernel = ptxforge.compile(wrapped_rows.fn)
+    bound = kernel.bind((1, 1), a, b, c, 64, 64, 64, BM=64, BN=64, BK=32, SUM=False, num_warps=4)
+    steps = (({}, 128), ({"a": other}, 384), ({"K": 32}, 192), ({"K": 0}, 0), ({"K": 64}, 384))
+    for changed, expected in steps:
+        bound.update(**changed)
+        bound()
+        np.testing.assert_array_equal(c.numpy(), np.full((64, 64), expected))
+    assert [bool(variant.artifact.tensor_maps) for variant in kernel.variants] == [True, False]
+
+
 def test_without_tensor_maps_when_they_are_refused(execute):
     rng = np.random.default_rng(2)
     a, b = (rng.integers(-3, 4, (64, 64)).astype(np.float16) for _ in range(2))
