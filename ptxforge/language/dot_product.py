@@ -32,7 +32,8 @@ def dot(
     * ``"bf16x6"``: split into three bfloat16 numbers, six products; close to float32.
     * ``"ieee"``: not at all, without tensor cores; ``allow_tf32=False`` is its older spelling.
 
-    ``max_num_imprecise_acc`` is accepted and has no effect: sums of 8-bit floats are float32 at every step.
+    ``max_num_imprecise_acc=n``, of 8-bit floats: where the hardware adds products in less than float32
+    (``wgmma``), it adds no more than ``n``, and at least 32, before their sum goes to ``acc`` in float32.
     Operands of different types or batches, sizes of K that differ, an ``acc`` of another type or shape, and
     ``out_dtype=tl.bfloat16`` are compile-time errors. Meanings: Triton's ``tl.dot``.
 

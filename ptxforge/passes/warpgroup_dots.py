@@ -292,33 +292,37 @@ def _replace(dot: Dot, layout: Mma, left: _Tile | None, right: _Tile) -> None:
         first = b.value(ConvertLayout, dot.a, type=dot.a.type.with_layout(operand))
     total = b.value(ConvertLayout, dot.c, type=type)
     signs = {name: dot.attributes[name] for name in ("a_unsigned", "b_unsigned") if name in dot.attributes}
-    for start, width in _parts(dot):
-        total = _multiply(b, first, memory, total, start, width, signs, is_zero=_is_zero(dot.c))
+    if _is_added_up(dot):
+        for start, width in _parts(dot):
+            total = b.value(AddF, total, _apart(b, first, memory, total.type, start, width, signs))
+    else:
+        begun = b.value(DotBegin, total, is_zero=_is_zero(dot.c))
+        total = b.value(DotWait, b.value(DotAsync, first, memory, begun, **signs), pending=0)
     dot.replace_with([b.value(ConvertLayout, total, type=dot.result.type)])
 
 
-def _parts(dot: Dot) -> list[tuple[int, int]]:
-    """(first k, how many) of each product: see IMPRECISE."""
+def _is_added_up(dot: Dot) -> bool:
+    """Whether sums are taken out of the tensor core: see IMPRECISE. (Not the only one.)"""
     k, most = dot.a.type.shape[1], dot.max_num_imprecise_acc
-    if dot.a.type.element not in _FLOATS_8 or not 0 < most < k:
-        return [(0, k)]
+    return dot.a.type.element in _FLOATS_8 and 0 < most <= k and not (most == k and _is_zero(dot.c))
+
+
+def _parts(dot: Dot) -> list[tuple[int, int]]:
+    """(first k, how many) of each product."""
+    k, most = dot.a.type.shape[1], dot.max_num_imprecise_acc
     width = max(wgmma.K_BYTES, 1 << most.bit_length() - 1)
     return [(start, width) for start in range(0, k, width)]
 
 
-def _multiply(
-    b: Builder, left: Value, right: Value, total: Value, start: int, width: int, signs: dict, is_zero: bool
+def _apart(
+    b: Builder, left: Value, right: Value, type: T.TensorType, start: int, width: int, signs: dict
 ) -> Value:
-    """``total`` and the product of ``width`` indices along k from ``start`` on."""
-    if width == left.type.shape[1]:
-        begun = b.value(DotBegin, total, is_zero=is_zero)
-        started = b.value(DotAsync, left, right, begun, **signs)
-        return b.value(DotWait, started, pending=0)
-    zero = b.constant(0.0, total.type)
-    begun = b.value(DotBegin, zero, is_zero=True)
-    parts = (_slice(b, operand, 1 - index, start, width) for index, operand in enumerate((left, right)))
-    started = b.value(DotAsync, *parts, begun, **signs)
-    return b.value(AddF, total, b.value(DotWait, started, pending=0))
+    """The product of ``width`` indices along k from ``start`` on, by itself."""
+    begun = b.value(DotBegin, b.constant(0.0, type), is_zero=True)
+    parts = (left, right)
+    if width < left.type.shape[1]:
+        parts = tuple(_slice(b, operand, 1 - index, start, width) for index, operand in enumerate(parts))
+    return b.value(DotWait, b.value(DotAsync, *parts, begun, **signs), pending=0)
 
 
 def _slice(b: Builder, operand: Value, k_dim: int, start: int, width: int) -> Value:

@@ -317,3 +317,23 @@ def test_machine_code_is_assembled_once(tmp_path, monkeypatch):
     monkeypatch.setenv("PTXFORGE_CACHE_DIR", "off")
     compile(source(), target=GPUTarget("cuda", 90, 32))
     assert len(asked) == 3
+
+
+@ptxforge.jit
+def product(a, b, c, k, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for start in range(0, k, BLOCK):
+        left = tl.load(a + i[:, None] * k + (start + i)[None, :])
+        total = tl.dot(left, tl.load(b + (start + i)[:, None] * BLOCK + i[None, :]), total)
+    tl.store(c + i[:, None] * BLOCK + i[None, :], total)
+
+
+def test_who_launches_by_himself_gets_no_parameters_that_only_we_make():
+    """No tensor maps, no number of programs: the products by ``wgmma`` are fed by what threads copy."""
+    types = {"a": "*fp16", "b": "*fp16", "c": "*fp32", "k": "i32", "BLOCK": "constexpr"}
+    aligned = {(index,): [["tt.divisibility", 16]] for index in range(4)}
+    made = compile(ASTSource(product, signature=types, constexprs={"BLOCK": 64}, attrs=aligned), CPU)
+    ptx = made.asm["ptx"]
+    assert "wgmma.mma_async" in ptx and "cp.async.cg" in ptx and "cp.async.bulk" not in ptx
+    assert ptx[: ptx.index("{")].count(".param") == 4
