@@ -32,6 +32,8 @@ Asynchronous work
         that expect bytes are waited for.
     14. What copies by TMA bring is read through views that take the token of a wait, for an mbarrier of those
         on which the copies complete.
+    15. What is started is waited for: some ``async_wait`` for copies of threads, a ``dot_wait`` that a flight
+        reaches for products, for what stores read a ``store_wait`` that names its memory.
 
 The verifier stops at the first fault. Its message cites the number and shows the function with a note at the
 operation.
@@ -46,14 +48,18 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Function, Operation, Region, Value
 from ptxforge.ir.definition import (
     ALLOCATES,
+    COPIES,
     ELEMENTWISE,
     HINTS,
+    PRODUCTS,
     REGISTRY,
     SAME_MEMORY,
     SCHEDULE,
+    STORES,
     TENSORS,
     AttributeField,
 )
+from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.shape import check_tile_shape
 from ptxforge.ir.printer import print_function
 from ptxforge.ir.views import memory_of
@@ -61,6 +67,7 @@ from ptxforge.ir.warps import SplitsWarps, WarpGroup, warps_of
 from ptxforge.layouts.encodings import Distributed
 from ptxforge.layouts.linear import LayoutError
 from ptxforge.support.errors import IRError, VerificationError
+from ptxforge.support.worklist import each_once
 
 
 def verify(function: Function) -> None:
@@ -96,6 +103,7 @@ class _Verifier:
         self.block(function.body, None)
         self.check_end(function.body, "return", "the function")
         self.check_reads()
+        self.check_waits()
 
     # -- structure -------------------------------------------------------------------------------------
 
@@ -191,6 +199,19 @@ class _Verifier:
                 self.fail(13, "nothing arrives at the mbarrier that it waits for", op)
             if op.effects.starts == TENSORS and not op.effects.fills and not _is_met(op.barrier, waits):
                 self.fail(13, "nobody waits for the bytes that it expects", op)
+
+    def check_waits(self) -> None:
+        waits = [op for op in self.operations if op.effects.finishes]
+        finished = {op.effects.finishes for op in waits}
+        named = {memory_of(v) for op in waits if op.effects.finishes == STORES for v in op.operands}
+        for op in self.function.walk():
+            queue, memdescs = op.effects.starts, [v for v in op.operands if isinstance(v.type, T.MemDescType)]
+            if queue == COPIES and queue not in finished:
+                self.fail(15, "nobody waits for its copies", op)
+            if queue == PRODUCTS and not _lands(op.results[0]):
+                self.fail(15, "nobody waits for its products", op)
+            if queue == STORES and not named.issuperset(map(memory_of, memdescs)):
+                self.fail(15, "nobody waits until its memory has been read", op)
 
     def check_reads(self) -> None:
         completing: dict[Operation | None, set[Operation | None]] = {}
@@ -348,6 +369,22 @@ def _is_there(tile: Value, completing: dict[Operation | None, set[Operation | No
                 return True
             return wait.effects.finishes == TENSORS and memory_of(wait.barrier) in mbarriers
         view = view.operands[0].defining_op
+    return False
+
+
+def _lands(flight: Value) -> bool:
+    """Whether a wait takes the flight, or what products and control flow make of it."""
+    work = [flight]
+    for value in each_once(work):
+        for user, index in value.uses:
+            if user.effects.finishes:
+                return True
+            passed = user.passes_to(index)
+            carrier = passed.defining_op if passed is not None else None
+            if passed is None:
+                work += [result for result in user.results if isinstance(result.type, T.FlightType)]
+            else:
+                work += carrier.carried_names(passed.index) if isinstance(carrier, Loop) else [passed]
     return False
 
 

@@ -90,6 +90,7 @@ BAD = {
         "%s = local_alloc : () -> memdesc<4xf16, #shared, mutable>\n%w = barrier_wait %s, %x : token<tma>"),
     "a commit is for copies, not for products": (13,
         "%t = async_commit_group : token<cp.async>\ndot_wait {pending = 1}"),
+    "copies that nobody waits for": (15, "%t = async_commit_group : token<cp.async>"),
     "memdesc with a distributed layout": (11, "%s = local_alloc : () -> memdesc<128xf16, #blocked, mutable>"),
 }  # fmt: skip
 

@@ -101,6 +101,15 @@ def test_a_copy_lands_as_late_as_it_may():
     assert (stored(function)[1:, 1:8] != 2).all()
 
 
+def test_a_wait_names_what_is_read():
+    """A wait for groups alone, or for other memory, does not say whose turn it is."""
+    other = "%other = local_alloc : () -> memdesc<16x16xf16, #a, mutable>\n  store_wait %other"
+    landed = "  store_wait %buffer {landed = true}\n"
+    for wait in ("store_wait", other):
+        with pytest.raises(VerificationError, match="invariant 15 .* nobody waits until its memory has been"):
+            parsed((landed, ""), ("store_wait %buffer", wait))
+
+
 @pytest.mark.parametrize(("change", "message"), [
     (("%buffer, %zero, %one : (tensormap, ptr<f16>, memdesc<16x16xf16, #a, mutable>, i32, i32)",
       "%buffer, %zero : (tensormap, ptr<f16>, memdesc<16x16xf16, #a, mutable>, i32)"),

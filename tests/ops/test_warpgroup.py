@@ -89,3 +89,25 @@ def test_other_layouts_are_no_accumulators():
 def test_a_flight_is_of_a_tensor():
     with pytest.raises(IRError, match="a flight is of a tensor"):
         parse_function(TEXT.replace("BETWEEN", "").replace("flight<tensor<64x64xf32, #mma>>", "flight<f32>"))
+
+
+FLIGHT = "flight<tensor<64x64xf32, #mma>>"
+WAIT = f"%d = dot_wait %g : ({FLIGHT}) -> tensor<64x64xf32, #mma>"
+LOOP = f"""%one = constant {{value = 1}} : i32
+  %last = for %k = %one to %one step %one iter_args(%before = %g) : {FLIGHT} {{
+    %more = dot_async %m, %m, %before : (memdesc<64x64xf16, #a, mutable>, memdesc<64x64xf16, #a, mutable>, \
+{FLIGHT}) -> {FLIGHT}
+    yield %more
+  }}
+  """
+
+
+def test_flights_land():
+    """Those that a loop carries land behind it, or in its next iteration."""
+    behind = LOOP + WAIT.replace("%g", "%last")
+    within = LOOP.replace("    %more", "    " + WAIT.replace("%g", "%before").replace("%d", "%now") + "\n    %more")
+    for carried in (behind, within + WAIT):
+        parsed(text=TEXT.replace(WAIT, carried).replace("BETWEEN", ""))
+    lost = LOOP + "%d = constant {value = 0.0} : tensor<64x64xf32, #mma>"
+    with pytest.raises(VerificationError, match="invariant 15 .* nobody waits for its products"):
+        parsed(text=TEXT.replace(WAIT, lost).replace("BETWEEN", ""))

@@ -150,9 +150,11 @@ def test_a_wait_publishes_what_its_token_is_taken_for():
 
 
 def test_a_copy_waits_for_readers_unless_it_is_ordered():
-    body = alloc("a") + load("a", "v")
-    assert after_copies(body + copy("a", "t")) == ["load", "barrier", "copy_global_to_local"]
-    assert after_copies(body + copy("a", "t", "{ordered = true} ")) == ["load", "copy_global_to_local"]
+    body, wait = alloc("a") + load("a", "v"), "%w = async_wait : token<cp.async>\n"
+    waits = ["load", "barrier", "copy_global_to_local", "wait"]
+    assert after_copies(body + copy("a", "t") + wait) == waits
+    ordered = copy("a", "t", "{ordered = true} ")
+    assert after_copies(body + ordered + wait) == ["load", "copy_global_to_local", "wait"]
 
 
 # -- random programs against a race detector --------------------------------------------------------------
