@@ -105,8 +105,9 @@ LOOP = f"""%one = constant {{value = 1}} : i32
 def test_flights_land():
     """Those that a loop carries land behind it, or in its next iteration."""
     behind = LOOP + WAIT.replace("%g", "%last")
-    within = LOOP.replace("    %more", "    " + WAIT.replace("%g", "%before").replace("%d", "%now") + "\n    %more")
-    for carried in (behind, within + WAIT):
+    at_once = WAIT.replace("%g", "%before").replace("%d", "%now")
+    within = LOOP.replace("    %more", f"    {at_once}\n    %more") + WAIT
+    for carried in (behind, within):
         parsed(text=TEXT.replace(WAIT, carried).replace("BETWEEN", ""))
     lost = LOOP + "%d = constant {value = 0.0} : tensor<64x64xf32, #mma>"
     with pytest.raises(VerificationError, match="invariant 15 .* nobody waits for its products"):
