@@ -36,7 +36,7 @@ import attrs
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import BlockArgument, Function, Operation, Value
+from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import PRODUCTS
 from ptxforge.ir.ops.arith import AddI, AndI, CmpI, DivUI, MaxSI, MulI, RemUI, SubI, XorI
 from ptxforge.ir.ops.control import For
@@ -124,7 +124,7 @@ def _knows_places(parts: _Parts) -> bool:
     loop = parts.copying
     work = [value for op in loop.body.of(TensorLoad) for value in op.rest]
     for value in each_once(work):
-        if isinstance(value, BlockArgument) and value.block is loop.body and value.index:
+        if value in loop.carried:
             return False
         if value.owner_block is loop.body and value.defining_op is not None:
             work += value.defining_op.operands

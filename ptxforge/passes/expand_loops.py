@@ -202,10 +202,11 @@ class LoopExpander:
                     "end of the loop"
                 )
             for value in self.captured[op]:
-                if isinstance(value, BlockArgument) and not value.index:
+                if value is self.loop.induction:
                     continue
                 if isinstance(value, BlockArgument):
-                    made, source = self._made_in(value.index - 1) - 1, self.yielded[value.index - 1]
+                    index = self.loop.carried_index(value)
+                    made, source = self._made_in(index) - 1, self.yielded[index]
                 else:
                     made, source = self._stage_of(value), value
                 is_before = position.get(source.defining_op, -1) < position[op]
@@ -228,9 +229,9 @@ class LoopExpander:
             return value
         if not isinstance(value, BlockArgument):
             return self.made[iteration][value]
-        if value.index == 0:
+        if value is self.loop.induction:
             return self._induction(iteration)
-        return self._carried_before(value.index - 1, iteration)
+        return self._carried_before(self.loop.carried_index(value), iteration)
 
     def _carried_before(self, index: int, iteration: int) -> Value:
         """Carried value ``index`` as iteration ``iteration`` sees it."""
@@ -284,8 +285,9 @@ class LoopExpander:
             for value in self.captured[op]:
                 if not isinstance(value, BlockArgument):
                     need(value, stage - self._stage_of(value))
-                elif value.index:
-                    need(value.index - 1, stage - self._made_in(value.index - 1) + 1)
+                elif value is not self.loop.induction:
+                    index = self.loop.carried_index(value)
+                    need(index, stage - self._made_in(index) + 1)
         for result in self.loop.results:
             if result.uses:
                 need(result.index, self.last - self._made_in(result.index) + 1 - self.schedule.peeled)
@@ -353,10 +355,11 @@ class LoopExpander:
         if not isinstance(value, BlockArgument):
             lag = stage - self._stage_of(value)
             return now[value] if lag == 0 else carried[_Lagged(value, lag)]
-        if value.index == 0:
+        if value is self.loop.induction:
             return induction(stage)
-        lag = stage - self._made_in(value.index - 1) + 1
-        return carried[_Lagged(value.index - 1, lag)] if lag else now[self.yielded[value.index - 1]]
+        index = self.loop.carried_index(value)
+        lag = stage - self._made_in(index) + 1
+        return carried[_Lagged(index, lag)] if lag else now[self.yielded[index]]
 
     def _next(self, lagged: _Lagged, now: dict[Value, Value], carried: dict[_Lagged, Value]) -> Value:
         """What a lagged value becomes in the next step."""
@@ -401,9 +404,9 @@ class LoopExpander:
         for value in self.captured[op]:
             at = self.schedule.stage[op]
             if isinstance(value, BlockArgument):
-                if not value.index:
+                if value is self.loop.induction:
                     continue
-                value, at = self.yielded[value.index - 1], at + 1
+                value, at = self.yielded[self.loop.carried_index(value)], at + 1
             if self._stage_of(value) == at:
                 found.append(self.loop.body.ancestor_of(value.defining_op))
         return found

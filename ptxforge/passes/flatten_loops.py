@@ -50,7 +50,7 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Block, BlockArgument, Function, Operation
+from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.definition import ALLOCATES, COPIES, MEETING, READS_GLOBAL, TENSORS
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.mbarrier import TensorLoad
@@ -115,21 +115,21 @@ def _ahead(loop: For, inner: For) -> set[Operation]:
         if not (op.is_speculatable or is_copy or is_read):
             raise StaysError(f"they depend on '{op.name}', which cannot run for a tile before its turn")
         ahead.add(op)
-        work.extend(_sources(loop.body, inner, op))
+        work.extend(_sources(loop, inner, op))
     return ahead
 
 
-def _sources(body: Block, inner: For, op: Operation) -> list[Operation]:
-    """The operations of ``body`` that make what ``op`` uses, in this iteration or in the one before. (What
+def _sources(loop: For, inner: For, op: Operation) -> list[Operation]:
+    """The operations of the body that make what ``op`` uses, in this iteration or in the one before. (What
     ``inner`` hands on from there is at hand behind it.)"""
     found = []
     for nested in op.walk():
         for value in nested.operands:
-            if isinstance(value, BlockArgument) and value.block is body and value.index:
-                value = body.terminator.values[value.index - 1]
+            if value in loop.carried:
+                value = loop.next_of(value)
                 if value.defining_op is inner:
                     continue
-            top = body.ancestor_of(value.defining_op) if value.defining_op is not None else None
+            top = loop.body.ancestor_of(value.defining_op) if value.defining_op is not None else None
             if top is not None and top is not op:
                 found.append(top)
     return found
@@ -137,7 +137,7 @@ def _sources(body: Block, inner: For, op: Operation) -> list[Operation]:
 
 def _check_moves(loop: For, inner: For, ahead: set[Operation]) -> None:
     """That nothing in the body minds that ``ahead`` moves over it: see AHEAD."""
-    if any(isinstance(v, BlockArgument) and v.block is loop.body for v in loop.body.terminator.values):
+    if loop.hands_on:
         raise StaysError("the loop hands a carried value on unchanged")
     read = {root_of_access(op) for op in ahead if "global" in op.get_effects().reads}
     for op in loop.body.walk():

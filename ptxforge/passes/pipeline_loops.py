@@ -55,7 +55,7 @@ BUFFERS     One more than the distance, so that the buffer that a step fills is 
 from __future__ import annotations
 
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import BlockArgument, Function, Operation, Value
+from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import COPIES, READS_SHARED, TENSORS
 from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.dot import Product
@@ -231,10 +231,8 @@ def _place_dependencies(loop: For, stage: dict[Operation, int], last: int) -> No
     fixed = set(stage)
     while work:
         value, at = work.pop()
-        if isinstance(value, BlockArgument) and value.block is loop.body:
-            if value.index:
-                work.append((loop.next_of(value), at))
-            continue
+        if value in loop.carried:
+            work.append((loop.next_of(value), at))
         op = loop.body.ancestor_of(value.defining_op) if value.defining_op is not None else None
         if op is None or op in fixed or stage.get(op, last + 1) <= at:
             continue

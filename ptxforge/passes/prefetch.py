@@ -48,7 +48,7 @@ import attrs
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import BlockArgument, Function, Operation, Value
+from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import ELEMENTWISE, UNIFORM
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.dot import Dot
@@ -173,8 +173,7 @@ def _check_sliceable(name: str, read: Operation | None, loop: For) -> None:
     is_slot = isinstance(view, MemDescIndex) and view.parent is loop.body
     if not is_slot or view.source.owner_block is loop.body:
         raise StaysError(f"operand {name} is not the whole of a buffer")
-    index = view.index
-    if not (isinstance(index, BlockArgument) and index.block is loop.body and index.index > 0):
+    if view.index not in loop.carried:
         raise StaysError(f"operand {name} is read again from the buffer of another iteration")
 
 
@@ -224,7 +223,7 @@ def _rewrite(plan: _Plan) -> None:
     token = outside.create(AsyncWait, num=plan.wait.num)
     first = []
     for operand, read in enumerate(plan.reads):
-        initial = loop.initial[_slot_of(read).index.index - 1]
+        initial = loop.first_of(_slot_of(read).index)
         first.append(_read_slice(outside, plan, operand, _tile(outside, read, initial), 0, token.result))
     carried = [loop.add_carried(value, name)[0] for value, name in zip(first, ("a0", "b0"))]
     _move_late_operations_behind(plan)
@@ -293,9 +292,8 @@ def _cut(b: Builder, value: Value, shape: tuple[int, ...]) -> Value:
 
 def _read_next_tile(b: Builder, plan: _Plan) -> list[Value]:
     """Wait for the next tile and read its first slice."""
-    yielded = plan.loop.body.terminator.operands
     token = b.create(AsyncWait, num=plan.wait.num).result
-    tiles = [_tile(b, read, yielded[_slot_of(read).index.index - 1]) for read in plan.reads]
+    tiles = [_tile(b, read, plan.loop.next_of(_slot_of(read).index)) for read in plan.reads]
     return [_read_slice(b, plan, operand, tile, 0, token) for operand, tile in enumerate(tiles)]
 
 

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import BlockArgument, Operation, Value
+from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.definition import ANY_LAYOUT, REARRANGING
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.shared import MemDescSubslice
@@ -57,17 +57,15 @@ _MOVES = frozenset((ANY_LAYOUT, REARRANGING))
 def carry_accumulators(loop: For, product: Product) -> None:
     """See SUM: the carried value that ``product`` is added to becomes one of the accumulators' type."""
     before, argument = _behind_moves(product.begin.value)
-    is_carried = isinstance(argument, BlockArgument) and argument.block is loop.body and argument.index > 0
-    if not (before and is_carried and argument.has_one_use and product.total.has_one_use):
+    if not (before and argument in loop.carried and argument.has_one_use and product.total.has_one_use):
         return
     yielded = loop.next_of(argument)
     after, total = _behind_moves(yielded)
     if total is not product.total or not after or not _is_identity([*before, *after]):
         return
-    index = argument.index - 1
-    initial = _moved(Builder.at(loop), loop.initial[index], before)
-    result = loop.results[index]
-    loop.set_operand(3 + index, initial)
+    result = loop.last_of(argument)
+    initial = _moved(Builder.at(loop), loop.first_of(argument), before)
+    loop.set_operand(loop.first_initial + result.index, initial)
     argument.type = result.type = total.type
     product.begin.set_operand(0, argument)
     terminator = loop.body.terminator

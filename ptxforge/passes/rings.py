@@ -142,7 +142,7 @@ class Rings:
     def _hand_on(self) -> None:
         """Where the reads of this tile stop, those of the next one begin."""
         last = {"buffer": self._counters[self.distance], "phase": self._phases[self.distance]}
-        stops = [self.loop.results[last[name].index - 1] for name in self._starts]
+        stops = [self.loop.last_of(last[name]) for name in self._starts]
         terminator = self.around.body.terminator
         terminator.set_operands([*terminator.operands, *stops])
 
@@ -177,7 +177,7 @@ class Rings:
 
     def _continue(self, counter: Value, following: For) -> Value:
         """A carried value of ``following`` that begins with what ``counter`` is in the end."""
-        following.set_operands([*following.operands, self.loop.results[counter.index - 1]])
+        following.set_operands([*following.operands, self.loop.last_of(counter)])
         following.add_result(counter.type)
         return following.body.add_argument(counter.type, counter.hint)
 

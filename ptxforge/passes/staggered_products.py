@@ -43,7 +43,7 @@ import attrs
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import BlockArgument, Operation, Value
+from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.definition import COPIES, PRODUCTS, SAME_MEMORY, TENSORS
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.memory import Barrier
@@ -107,10 +107,9 @@ def carried_by(loop: For, product: Product) -> int | None:
 def sum_of(loop: For, product: Product) -> int | None:
     """Which carried value ``product`` is added to, where the loop does nothing else with that."""
     argument, total = product.begin.value, product.total
-    is_carried = isinstance(argument, BlockArgument) and argument.block is loop.body and argument.index > 0
-    if not (is_carried and argument.has_one_use and total.has_one_use):
+    if not (argument in loop.carried and argument.has_one_use and total.has_one_use):
         return None
-    return argument.index - 1 if loop.next_of(argument) is total else None
+    return loop.carried_index(argument) if loop.next_of(argument) is total else None
 
 
 def lasts(value: Value, loop: For) -> bool:

@@ -109,6 +109,10 @@ class Loop(Structured):
         """What a carried ``argument`` becomes in the next iteration."""
         return self.carried_sources(self.carried_index(argument))[-1]
 
+    def last_of(self, argument: BlockArgument) -> Value:
+        """What a carried ``argument`` is behind the loop."""
+        return self.results[self.carried_index(argument)]
+
     def carried_index(self, value: Value) -> int | None:
         """The inverse of :meth:`carried_names`; ``None`` for the induction variable."""
         if not isinstance(value, BlockArgument):
@@ -189,6 +193,11 @@ class For(Loop):
     def carried(self):
         """The body's arguments that carry values from one iteration to the next."""
         return self.body.arguments[1:]
+
+    @property
+    def hands_on(self):
+        """Whether an iteration gives the next one what it got itself, unchanged."""
+        return any(value in self.body.arguments for value in self.body.last.operands)
 
     def check(self):
         wanted = [self.lower.type] + [v.type for v in self.initial]

@@ -59,7 +59,7 @@ def may_be_pipelined(loop: For) -> bool:
         effects = op.get_effects()
         if op.is_counted or (effects.other and effects.queue != PRODUCTS):
             return False
-    return not any(isinstance(v, BlockArgument) and v.block is loop.body for v in loop.body.terminator.values)
+    return not loop.hands_on
 
 
 def _pipelined(loop: For, by_tma: ByTma, is_promised: bool) -> dict[Load, set[Operation]]:

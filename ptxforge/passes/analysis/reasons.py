@@ -60,7 +60,7 @@ def _whole_loop(loop: Operation, stages: int) -> tuple[str, str] | None:
             f"its loads do not run ahead: line {line} writes memory that they might read",
             "tl.range(…, num_stages=3) promises that they do not",
         )
-    if any(isinstance(v, BlockArgument) and v.block is loop.body for v in loop.body.terminator.values):
+    if loop.hands_on:
         return "its loads do not run ahead: it hands a carried value on unchanged", "take it out of the loop"
     return None
 
