@@ -198,15 +198,15 @@ def decode_descriptor(bits: np.ndarray) -> Descriptor:
     )
 
 
-def operand_addresses(descriptor: Descriptor, rows: int, row_bytes: int = 32) -> np.ndarray:
-    """K-major operand: byte addresses (G, rows, row_bytes / 16) of its 16-byte units.
+def operand_addresses(descriptor: Descriptor, rows: int) -> np.ndarray:
+    """K-major operand: byte addresses (G, rows, 2) of its 16-byte units.
 
     Eight rows make a group, the groups are `stride` apart. In a group a row takes `span` bytes;
     without swizzle the
     group is made of core matrices (8 rows of 16 bytes, packed), `leading` apart along K.
     """
     row = np.arange(rows, dtype=np.int64)[:, None]
-    unit = np.arange(row_bytes // 16, dtype=np.int64)[None, :]
+    unit = np.arange(2, dtype=np.int64)[None, :]
     stride = descriptor.stride[:, None, None]
     if descriptor.span:
         linear = row % 8 * descriptor.span + row // 8 * stride + unit * 16

@@ -180,12 +180,12 @@ class SourceFunction:
             call_site,
         )
 
-    def header(self, call_site: Location | None = None) -> Location:
+    def header(self) -> Location:
         """Where the function's name stands."""
         line = self.tree.lineno + self.offset
         text = linecache.getline(self.file, line)
         column = max(0, text.find(self.name))
-        return Location(self.file, line, column, line, column + len(self.name), self.name, call_site)
+        return Location(self.file, line, column, line, column + len(self.name), self.name)
 
     def lookup(self, name: str) -> Any:
         """A closure variable, global or builtin; raises ``KeyError``."""

@@ -94,8 +94,7 @@ class LdMatrix(MatrixMoves):
 
 
 def plan_ldmatrix(
-    distributed: LinearLayout, shared: LinearLayout, element_bits: int, max_count: int = 4,
-    late: Sequence[int] = (),
+    distributed: LinearLayout, shared: LinearLayout, element_bits: int, late: Sequence[int] = ()
 ) -> LdMatrix | None:
     """The widest ``ldmatrix`` that brings ``shared`` into ``distributed``, plain or transposed, or None.
 
@@ -114,16 +113,14 @@ def plan_ldmatrix(
     x4 False 8 1 ((0, 1), (2, 3), (4, 5), (6, 7))
     x4 True 8 1 ((0, 1), (2, 3), (4, 5), (6, 7))
     """
-    return _plan_ldmatrix(distributed, shared, element_bits, max_count, tuple(late))
+    return _plan_ldmatrix(distributed, shared, element_bits, tuple(late))
 
 
 @lru_cache(maxsize=1024)
-def _plan_ldmatrix(
-    distributed, shared, element_bits: int, max_count: int, late: tuple[int, ...]
-) -> LdMatrix | None:
+def _plan_ldmatrix(distributed, shared, element_bits: int, late: tuple[int, ...]) -> LdMatrix | None:
     if element_bits not in (8, 16, 32) or distributed.in_bits(LANE) != 5:
         return None
-    return plan_matrices(offsets_of(distributed, shared), element_bits, max_count, late)
+    return plan_matrices(offsets_of(distributed, shared), element_bits, late=late)
 
 
 def plan_matrices(

@@ -1,5 +1,5 @@
-"""Compiling does not take more work than it did: calls of Python functions are counted, for a clock would tell
-what else the machine does. ``python -m benchmarks.compile_time`` measures milliseconds."""
+"""Compiling does not take more work than it did: calls of Python functions are counted, for a clock would
+tell what else the machine does. ``python -m benchmarks.compile_time`` measures milliseconds."""
 
 from __future__ import annotations
 

@@ -67,10 +67,8 @@ def cache_policy(ctx: Lowering, eviction: str) -> Register | None:
     return ctx.b.pure(f"createpolicy.fractional.L2::{eviction}.b64 %s, 0f3F800000;", "q")
 
 
-def _modifiers(cache: str, eviction: str, volatile: bool = False) -> str:
+def _modifiers(cache: str, eviction: str) -> str:
     """What stands between the space and the vector: cache operator or L1 priority, and the L2 hint."""
-    if volatile:
-        return ""
     first = cache or (f".L1::{eviction}" if eviction else "")
     return first + (".L2::cache_hint" if eviction else "")
 

@@ -436,13 +436,12 @@ class Builder:
         known = self.range_of(x)
         return known is not None and known[0] >= -(1 << 31) and known[1] < 1 << 31
 
-    def widen(self, x, exact: bool = True):
-        """A 32-bit value as a 64-bit one, sign-extended. Unless ``exact``, the affine sum is promised to
-        fit."""
+    def widen(self, x):
+        """A 32-bit value as a 64-bit one, sign-extended."""
         root, offset = self.split(x)
         if root is None:
             return offset
-        if offset and exact and not self.fits(x):
+        if offset and not self.fits(x):
             root, offset = self.plain(x), 0
         wide = self.pure("cvt.s64.s32 %s, %s;", "q", root)
         return self.affine(wide, offset, 64)

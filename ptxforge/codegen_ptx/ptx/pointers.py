@@ -87,12 +87,6 @@ def _advance_all(b: Builder, pointers: list, offset, size: int) -> list:
     return result
 
 
-def moved_by(b: Builder, p: Pointer, offset, size: int) -> Pointer:
-    """A pointer plus ``offset`` elements of ``size`` bytes: one more term."""
-    root, constant = b.split(offset)
-    return Pointer(p.base, _with_term(p.terms, root, size), p.offset + constant * size)
-
-
 def _with_term(terms: tuple[Term, ...], root: Register | None, size: int) -> tuple[Term, ...]:
     """The terms with ``size`` bytes for each unit of ``root`` (None: nothing) added."""
     return terms if root is None else tuple(sorted((*terms, (root, size))))

@@ -76,7 +76,7 @@ def tile_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:
     return sizes
 
 
-def variadic_shape(shape: tuple, name: str = "shape") -> tuple:
+def variadic_shape(shape: tuple) -> tuple:
     """``f(x, 4, 2)`` and ``f(x, [4, 2])`` are the same."""
     return shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
 

@@ -16,11 +16,11 @@ from ptxforge.language import types as L
 from ptxforge.support.errors import TypeMismatchError
 
 
-def pointer_argument(value: Any, name: str = "pointer") -> TensorValue:
+def pointer_argument(value: Any) -> TensorValue:
     """A scalar pointer or block of pointers."""
     if not isinstance(value, TensorValue) or not value.is_pointer:
         raise ArgumentProblem(
-            name,
+            "pointer",
             f"must be a pointer or a block of pointers, is {describe(value)}",
             "add offsets to a pointer parameter: x_ptr + offsets",
         )

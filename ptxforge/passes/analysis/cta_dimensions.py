@@ -124,11 +124,10 @@ class Dimensions:
     def _tie(self, one: Dimension, other: Dimension) -> None:
         self._parent[self.of(one)] = self.of(other)
 
-    def _tie_all(self, one: Value, other: Value, but: int | None = None) -> None:
+    def _tie_all(self, one: Value, other: Value) -> None:
         """Tie two values of one shape, dimension by dimension."""
         for d in range(one.type.rank):
-            if d != but:
-                self._tie((one, d), (other, d))
+            self._tie((one, d), (other, d))
 
     def _fix(self, value: Value, *dimensions: int) -> None:
         self._fixed.update((value, d) for d in dimensions)
