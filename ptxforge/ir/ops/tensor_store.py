@@ -10,9 +10,9 @@
 
 ``store_box`` is what passes work with; ``stage_boxes`` makes the other operations of it. Groups of copies
 finish in the order in which they were started. Waits name the memory that copies read, not copies: in a loop
-they are for those of an iteration before, or for none yet. ``map`` is a kernel's parameter whose attributes describe the
-tensor (``tensor_load``), ``pointer`` the parameter that points at it. What lies outside of the tensor is not
-written; its rows are whole multiples of 16 bytes, which a copy writes at once.
+they are for those of an iteration before, or for none yet. ``map`` is a kernel's parameter whose attributes
+describe the tensor (``tensor_load``), ``pointer`` the parameter that points at it. What lies outside of the
+tensor is not written; its rows are whole multiples of 16 bytes, which a copy writes at once.
 """
 
 from __future__ import annotations
