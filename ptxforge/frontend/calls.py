@@ -22,7 +22,15 @@ from ptxforge.frontend.expressions import PYTHON_BUILTINS, Method, host_twin, st
 from ptxforge.frontend.semantics import arith
 from ptxforge.frontend.semantics.registry import ArgumentProblem, apply
 from ptxforge.frontend.source import Parameter, SourceFunction, source_function
-from ptxforge.frontend.values import BlockPointer, Descriptor, TensorValue, construct, describe, is_static
+from ptxforge.frontend.values import (
+    BlockPointer,
+    Descriptor,
+    TensorValue,
+    construct,
+    describe,
+    is_number,
+    is_static,
+)
 from ptxforge.frontend.visitor import Invoke, Visitor, handles
 from ptxforge.language import core
 from ptxforge.language import math as language_math
@@ -31,7 +39,7 @@ from ptxforge.language.composite_types import constexpr_type, tuple_type
 from ptxforge.language.constexpr import constexpr, unwrap
 from ptxforge.language.core import Aggregate, is_aggregate
 from ptxforge.language.descriptor import tensor_descriptor
-from ptxforge.language.registry import is_builtin
+from ptxforge.language.registry import DeviceFunction, is_builtin
 from ptxforge.support.errors import CompilationError, PtxforgeError, TypeMismatchError, UnsupportedSyntaxError
 
 
@@ -156,6 +164,9 @@ def call_value(v: Visitor, node: ast.AST, function: Any, args: Sequence[Any], kw
     if is_builtin(function):
         return call_language(v, node, function, args, kwargs)
     kind = type(function)
+    if kind is DeviceFunction and not v.is_library:
+        v.at(node)
+        args, kwargs = _scalars(v, args, kwargs)
     if hasattr(kind, "__ptxforge_jit__"):
         return inline(v, node, function, args, kwargs)
     if function in PYTHON_BUILTINS:
@@ -277,6 +288,22 @@ def call_foreign_builtin(function: Callable, args: Sequence[Any], kwargs: dict[s
 
 def _as_constexpr(value: Any) -> Any:
     return constexpr(value) if is_static(value) and not isinstance(value, tuple) else value
+
+
+def _scalars(v: Visitor, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a function of the device library: numbers as scalars."""
+    given = (*args, *kwargs.values())
+    wide = any(isinstance(value, TensorValue) and value.dtype is L.float64 for value in given)
+
+    def scalar(value: Any) -> Any:
+        number = unwrap(value)
+        if not is_number(number):
+            return value
+        if wide and isinstance(number, float):
+            return v.ctx.constant(number, L.float64)
+        return v.ctx.to_tensor(number)
+
+    return [scalar(value) for value in args], {name: scalar(value) for name, value in kwargs.items()}
 
 
 # -- jitted functions --------------------------------------------------------------------------------------

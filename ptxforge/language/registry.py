@@ -95,6 +95,16 @@ def library(fn: Callable | None = None, *, member: bool = False) -> Any:
     return function
 
 
+class DeviceFunction(LibraryFunction):
+    """A function of the device library: what it takes has a type. A number of Python that a kernel gives it
+    is a scalar, an integer of its own type, a float of the widest float type beside it."""
+
+
+def device_function(fn: F) -> F:
+    """Declare a function of the device library, written in the language."""
+    return DeviceFunction(fn)  # type: ignore[return-value]
+
+
 class ConstexprFunction(Generic[F]):
     """A plain Python function that the frontend calls while compiling, with compile-time arguments."""
 

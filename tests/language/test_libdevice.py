@@ -219,3 +219,49 @@ def test_llround(emulator):
 def test_other_element_types_are_refused():
     with pytest.raises(ptxforge.errors.CompilationError, match="takes float32 and float64"):
         run(unary, libdevice.atan, np.zeros(16, np.float16), np.zeros(16, np.float16))
+
+
+def beside_a_number(out, x, FN: tl.constexpr, NUMBER: tl.constexpr, FIRST: tl.constexpr):
+    i = tl.arange(0, 16)
+    loaded = tl.load(x + i)
+    kind: tl.constexpr = loaded.dtype if isinstance(NUMBER, float) else tl.int32
+    number = tl.full([16], NUMBER, kind)
+    if FIRST is None:
+        tl.store(out + i, FN(NUMBER) + tl.zeros([16], tl.int32))
+        tl.store(out + 16 + i, FN(number))
+    elif FIRST:
+        tl.store(out + i, FN(NUMBER, loaded))
+        tl.store(out + 16 + i, FN(number, loaded))
+    else:
+        tl.store(out + i, FN(loaded, NUMBER))
+        tl.store(out + 16 + i, FN(loaded, number))
+
+
+PAIRS = ["atan2", "copysign", "fdim", "fmod", "hypot", "nextafter", "remainder", "rhypot", "pow"]
+ALONE = """
+    acos acosh asin asinh atan atanh cbrt cosh cospi cyl_bessel_i0 cyl_bessel_i1 erfc erfcinv erfcx erfinv exp
+    exp10 expm1 float_as_int ilogb j0 j1 lgamma log10 log1p logb nearbyint normcdf normcdfinv rcbrt round
+    rsqrt_rn sinh sinpi tgamma y0 y1
+"""
+NUMBERS = [
+    *[(name, 0.7, None) for name in ALONE.split()],
+    *[(name, 0.7, first) for name in PAIRS for first in (True, False)],
+    *[(name, 3, False) for name in ("ldexp", "scalbn", "pow", "hypot")],
+    ("jn", 3, True),
+    ("yn", 2, True),
+]
+
+
+@pytest.mark.parametrize(
+    "name, number, first, dtype",
+    [(*case, dtype) for case in NUMBERS for dtype in (np.float32, np.float64)[: 1 + (case[2] is not None)]],
+)
+def test_numbers_are_scalars(name, number, first, dtype):
+    out = np.zeros(32, dtype)
+    x = np.linspace(0.5, 8, 16).astype(dtype)
+    signature = dict.fromkeys(("out", "x"), f"*{dtypes.from_numpy(out.dtype).short}")
+    constants = {"FN": getattr(libdevice, name), "NUMBER": number, "FIRST": first}
+    kernel = build(beside_a_number, signature, constants, target="sm_90a")
+    interpreter.run(kernel, 1, {"out": out, "x": x})
+    np.testing.assert_array_equal(out[:16], out[16:])
+    assert np.any(out != 0)

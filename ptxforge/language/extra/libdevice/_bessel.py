@@ -20,7 +20,7 @@ from ptxforge.language.extra.libdevice._floats import (
     polynomial_between,
     polynomials_between,
 )
-from ptxforge.language.registry import library
+from ptxforge.language.registry import device_function, library
 from ptxforge.language.types import PropagateNan, float32, float64
 
 # Edges of the pieces, and the zero in each, in two parts: for float64, then (Y) for float32.
@@ -91,7 +91,7 @@ def _j0_near(size):
         return factor * polynomials_between(near, J0_EDGES, tables.J0)
 
 
-@library
+@device_function
 def j0(x):
     """Bessel function of the first kind and order 0 of ``x``: within 5 ulp up to 8; beyond within 5e-12
     (float64), 1e-6 (float32). Of infinities 0."""
@@ -112,7 +112,7 @@ def _j1_near(x):
         return arith.where(x < 0.0, -value, arith.where(x == 0.0, x, value))
 
 
-@library
+@device_function
 def j1(x):
     """Bessel function of the first kind and order 1 of ``x``: within 5 ulp up to 8; beyond within 5e-12
     (float64), 1e-6 (float32). Of infinities 0."""
@@ -129,7 +129,7 @@ def _edges_of_y(x, value):
     return arith.where(x > 0.0, value, arith.where(x == 0.0, float("-inf"), float("nan")))
 
 
-@library
+@device_function
 def y0(x):
     """Bessel function of the second kind and order 0 of ``x``: within 5 ulp up to 8; beyond within 5e-12
     (float64), 1e-6 (float32). y0(0) is -inf, of negative numbers NaN.
@@ -149,7 +149,7 @@ def y0(x):
     return _edges_of_y(x, arith.where_rarely(x < 0.5, singular, value))
 
 
-@library
+@device_function
 def y1(x):
     """Bessel function of the second kind and order 1 of ``x``: within 5 ulp up to 8; beyond within 5e-12
     (float64), 1e-6 (float32). y1(0) is -inf, of negative numbers NaN.
@@ -182,7 +182,7 @@ def _largest(n):
         return reduction.max(shape.ravel(n), axis=0)
 
 
-@library
+@device_function
 def yn(n, x):
     """Bessel function of the second kind and order ``n`` (an int32 from 0; of negative ones NaN) of ``x``, by
     the recurrence ``Y(n + 1) = 2n/x Y(n) - Y(n - 1)``, whose error grows with n. yn(n, 0) is -inf."""
@@ -197,7 +197,7 @@ def yn(n, x):
     return arith.where(n < 0, float("nan"), result)
 
 
-@library
+@device_function
 def jn(n, x):
     """Bessel function of the first kind and order ``n`` (an int32 from 0; of negative ones NaN) of ``x``:
     absolute error below 5e-12 (float64), 1e-6 (float32) for orders up to 128.
@@ -266,7 +266,7 @@ def _growing(x, FAR: constexpr):
     return half * (half * math.div_rn(series, math.sqrt_rn(far)))
 
 
-@library
+@device_function
 def cyl_bessel_i0(x):
     """Modified Bessel function of the first kind and order 0 of ``x``: within 6 ulp. Of infinities inf."""
     size = math.abs(x)
@@ -275,7 +275,7 @@ def cyl_bessel_i0(x):
     return arith.where_rarely(size > 8.0, far, near)
 
 
-@library
+@device_function
 def cyl_bessel_i1(x):
     """Modified Bessel function of the first kind and order 1 of ``x``: within 6 ulp. Of ±inf it is ±inf."""
     size = math.abs(x)

@@ -14,7 +14,7 @@ from ptxforge.language.extra.libdevice._floats import (
     two_sum,
 )
 from ptxforge.language.instructions import Form, Instruction
-from ptxforge.language.registry import library
+from ptxforge.language.registry import device_function, library
 from ptxforge.language.types import PropagateNan, float32, float64, int32, tensor
 
 LOG1P_SERIES = constexpr((
@@ -95,7 +95,7 @@ def _exp_float32(x):
     return math.exp2(rest) * (shifted.to(int32, bitcast=True) << 23).to(float32, bitcast=True)
 
 
-@library
+@device_function
 def exp(x):
     """e to the power ``x``: float32 within 2 ulp, float64 within 1. exp(-inf) is 0, exp(inf) is inf. For
     float32 more accurate than ``tl.exp`` far from 0, and slower."""
@@ -105,7 +105,7 @@ def exp(x):
         return _exp(x, 0)
 
 
-@library
+@device_function
 def exp10(x):
     """10 to the power ``x``: within 1 ulp (float32: 2)."""
     wide: constexpr = x.dtype == float64
@@ -117,7 +117,7 @@ def exp10(x):
     return _exp(high, 0, math.fma(bounded, log10_low, low))
 
 
-@library
+@device_function
 def expm1(x):
     """exp(``x``) - 1, accurate near 0: within 1 ulp. expm1(-0.0) is -0.0, expm1(-inf) is -1.
 
@@ -134,7 +134,7 @@ def expm1(x):
     return arith.where(turns == 0.0, arith.where(x == 0.0, x, near), value)
 
 
-@library
+@device_function
 def log10(x):
     """Logarithm of ``x`` to base 10, within 2 ulp. log10(0) is -inf, of negative numbers NaN."""
     wide: constexpr = x.dtype == float64
@@ -145,7 +145,7 @@ def log10(x):
     return arith.where(math.abs(log) == float("inf"), log, value)
 
 
-@library
+@device_function
 def log1p(x):
     """log(1 + ``x``), accurate near 0: within 1 ulp. log1p(-1) is -inf, below NaN.
 
@@ -171,7 +171,8 @@ def pow(x, y):
     if not isinstance(y, tensor):
         return math.pow(x, y)
     elif y.dtype.is_int():
-        return math.pow(x.to(float64), y.to(float64)).to(x.dtype)
+        base = core.to_tensor(x)
+        return math.pow(base.to(float64), y.to(float64)).to(base.dtype)
     else:
         return math.pow(x, y)
 
@@ -179,7 +180,7 @@ def pow(x, y):
 # -- hyperbolic functions ----------------------------------------------------------------------------------
 
 
-@library
+@device_function
 def sinh(x):
     """Hyperbolic sine of ``x``: within 2 ulp. sinh(-0.0) is -0.0, sinh(±inf) is ±inf.
 
@@ -195,14 +196,14 @@ def sinh(x):
     return arith.where(size < 1.0, near, copysign(half - 0.25 / half, x))
 
 
-@library
+@device_function
 def cosh(x):
     """Hyperbolic cosine of ``x``: within 1.5 ulp. cosh(±inf) is inf."""
     half = _exp(math.abs(x), 1)
     return half + 0.25 / half
 
 
-@library
+@device_function
 def asinh(x):
     """Inverse hyperbolic sine of ``x``: within 3 ulp. asinh(-0.0) is -0.0, asinh(±inf) is ±inf."""
     size = math.abs(x)
@@ -216,7 +217,7 @@ def asinh(x):
     return copysign(arith.where(size > 268435456.0, far, arith.where(x == x, near, x)), x)
 
 
-@library
+@device_function
 def acosh(x):
     """Inverse hyperbolic cosine of ``x``: within 3 ulp. NaN below 1, acosh(inf) is inf."""
     above = arith.minimum(x, 268435456.0) - 1.0
@@ -226,7 +227,7 @@ def acosh(x):
     return arith.where(x >= 1.0, arith.where(x > 268435456.0, far, near), float("nan"))
 
 
-@library
+@device_function
 def atanh(x):
     """Inverse hyperbolic tangent of ``x``: within 2 ulp. atanh(±1) is ±inf, beyond NaN."""
     size = math.abs(x)
@@ -303,7 +304,7 @@ def _inverse_length(values):
     return arith.where(is_infinite, 0.0, inverse)
 
 
-@library
+@device_function
 def hypot(x, y):
     """sqrt(x² + y²) of ``x`` and ``y``, scaled so that squares do not overflow: within 1 ulp (float32: 3).
 
@@ -312,33 +313,33 @@ def hypot(x, y):
     return _length([x, y])
 
 
-@library
+@device_function
 def rhypot(x, y):
     """``1 / hypot(x, y)``: within 1 ulp (float32: 2). 0 where one of them is infinite, even beside a NaN."""
     return _inverse_length([x, y])
 
 
-@library
+@device_function
 def norm3d(x, y, z):
     """sqrt(x² + y² + z²) of ``x``, ``y`` and ``z`` without overflow of squares: within 1 ulp
     (float32: 3)."""
     return _length([x, y, z])
 
 
-@library
+@device_function
 def norm4d(x, y, z, w):
     """The length of four numbers ``x``, ``y``, ``z`` and ``w`` without overflow of squares: within 1 ulp
     (float32: 3)."""
     return _length([x, y, z, w])
 
 
-@library
+@device_function
 def rnorm3d(x, y, z):
     """``1 / norm3d(x, y, z)``: within 1 ulp (float32: 2)."""
     return _inverse_length([x, y, z])
 
 
-@library
+@device_function
 def rnorm4d(x, y, z, w):
     """``1 / norm4d(x, y, z, w)``: within 1 ulp (float32: 2)."""
     return _inverse_length([x, y, z, w])
@@ -347,7 +348,7 @@ def rnorm4d(x, y, z, w):
 # -- roots -------------------------------------------------------------------------------------------------
 
 
-@library
+@device_function
 def rsqrt_rn(x):
     """``1 / sqrt(x)`` of a float32, rounded exactly to nearest even: by way of float64, in which no result is
     so near the middle between two float32 that its own rounding would matter."""
@@ -376,7 +377,7 @@ def _usual(x):
     )
 
 
-@library
+@device_function
 def cbrt(x):
     """Cube root of ``x``, of negative numbers too: within 1 ulp. cbrt(-0.0) is -0.0, cbrt(±inf) is ±inf."""
     size = math.abs(x)
@@ -386,7 +387,7 @@ def cbrt(x):
     return copysign(arith.where(is_special, size, root * scale), x)
 
 
-@library
+@device_function
 def rcbrt(x):
     """``1 / cbrt(x)`` of ``x``: within 1 ulp. rcbrt(±0.0) is ±inf, rcbrt(±inf) is ±0.0."""
     size = math.abs(x)

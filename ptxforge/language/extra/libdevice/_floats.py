@@ -6,59 +6,59 @@ from __future__ import annotations
 from ptxforge.language import arith, core, math
 from ptxforge.language.constexpr import constexpr
 from ptxforge.language.core import static_assert
-from ptxforge.language.registry import library
+from ptxforge.language.registry import device_function, library
 from ptxforge.language.types import float32, float64, int32, int64, uint32, uint64
 
 
-@library
+@device_function
 def fmin(x, y):
     """The smaller one of ``x`` and ``y``; a NaN loses against a number."""
     return arith.minimum(x, y)
 
 
-@library
+@device_function
 def fmax(x, y):
     """The larger one of ``x`` and ``y``; a NaN loses against a number."""
     return arith.maximum(x, y)
 
 
-@library
+@device_function
 def fdim(x, y):
     """``x - y`` where that is positive, else 0; NaN where one of them is."""
     return arith.where(x <= y, 0.0, x - y)
 
 
-@library
+@device_function
 def fmod(x, y):
     """The remainder of ``x / y``, exact, with the sign of ``x``; NaN for ``y = 0`` and infinite ``x``."""
     return x % y
 
 
-@library
+@device_function
 def isnan(x):
     """Whether ``x`` is a NaN, as int1."""
     return x != x
 
 
-@library
+@device_function
 def isinf(x):
     """Whether ``x`` is an infinity, as int1."""
     return math.abs(x) == float("inf")
 
 
-@library
+@device_function
 def finitef(x):
     """Whether ``x`` is neither infinite nor a NaN, as int1."""
     return math.abs(x) < float("inf")
 
 
-@library
+@device_function
 def copysign(x, y):
     """The magnitude of ``x`` with the sign of ``y``."""
     return arith.where(_is_negative(y), -math.abs(x), math.abs(x))
 
 
-@library
+@device_function
 def round(x):
     """The integer nearest to ``x``, halves away from zero, as a float. Exact; -0.0, infinities and NaN
     stay."""
@@ -82,25 +82,25 @@ def _is_negative(x):
         return x.to(int32, bitcast=True) < 0
 
 
-@library
+@device_function
 def signbit(x):
     """1 where the sign bit of ``x`` is set (of -0.0 and of NaNs, too), else 0, as int32."""
     return _is_negative(x).to(int32)
 
 
-@library
+@device_function
 def float_as_int(x):
     """The bits of ``x``, a float32, as int32."""
     return x.to(int32, bitcast=True)
 
 
-@library
+@device_function
 def float_as_uint(x):
     """The bits of ``x``, a float32, as int32 (as in Triton)."""
     return x.to(int32, bitcast=True)
 
 
-@library
+@device_function
 def int_as_float(x):
     """The bits of ``x``, an int32 or uint32, as float32."""
     return x.to(float32, bitcast=True)
@@ -109,68 +109,68 @@ def int_as_float(x):
 uint_as_float = int_as_float
 
 
-@library
+@device_function
 def double2hiint(x):
     """The upper half of the bits of ``x``, a float64, as int32."""
     return (x.to(int64, bitcast=True) >> 32).to(int32)
 
 
-@library
+@device_function
 def double2loint(x):
     """The lower half of the bits of ``x``, a float64, as int32."""
     return x.to(int64, bitcast=True).to(int32)
 
 
-@library
+@device_function
 def hiloint2double(hi, lo):
     """The float64 whose bits are ``hi`` (the upper half) and ``lo``, both int32."""
     low = lo.to(uint32, bitcast=True).to(uint64).to(int64, bitcast=True)
     return ((hi.to(int64) << 32) | low).to(float64, bitcast=True)
 
 
-@library
+@device_function
 def double_as_longlong(x):
     """The bits of ``x``, a float64, as int64."""
     return x.to(int64, bitcast=True)
 
 
-@library
+@device_function
 def longlong_as_double(x):
     """The bits of ``x``, an int64, as float64."""
     return x.to(float64, bitcast=True)
 
 
-@library
+@device_function
 def llround(x):
     """``x`` as int64, halves away from zero; what does not fit becomes the nearest limit, a NaN 0."""
     return round(x).to(int64)
 
 
-@library
+@device_function
 def llrint(x):
     """``x`` as int64, to nearest even; what does not fit becomes the nearest limit, a NaN 0."""
     return math.rint(x).to(int64)
 
 
-@library
+@device_function
 def hadd(x, y):
     """The mean of the integers ``x`` and ``y``, rounded down, without overflow."""
     return (x & y) + ((x ^ y) >> 1)
 
 
-@library
+@device_function
 def rhadd(x, y):
     """The mean of the integers ``x`` and ``y``, rounded up, without overflow."""
     return (x | y) - ((x ^ y) >> 1)
 
 
-@library
+@device_function
 def saturatef(x):
     """``x`` limited to [0, 1]; a NaN becomes 0."""
     return arith.clamp(x, 0.0, 1.0)
 
 
-@library
+@device_function
 def remainder(x, y):
     """``x - n · y`` for the integer ``n`` nearest to ``x / y`` (of two the even one): exact, IEEE 754's
     remainder.
@@ -185,7 +185,7 @@ def remainder(x, y):
     return arith.where(_is_negative(x), -rest, rest)
 
 
-@library
+@device_function
 def nextafter(x, y):
     """The float next to ``x`` in the direction of ``y``; ``y`` where they are equal, NaN where one is."""
     wide: constexpr = x.dtype == float64
@@ -212,7 +212,7 @@ def _exponent(x):
         return ((bits >> 23) & 0xFF) - arith.where(is_small, 151, 127)
 
 
-@library
+@device_function
 def ilogb(x):
     """The exponent of ``x`` as int32: ``2**e <= abs(x) < 2**(e + 1)``, exact, of subnormal numbers too.
 
@@ -229,7 +229,7 @@ def ilogb(x):
         return arith.where_rarely((usual == -127) | (usual == 128), special, usual)
 
 
-@library
+@device_function
 def logb(x):
     """The exponent of ``x`` as a float of its type, exact: :func:`ilogb`; of 0 -inf, of infinities inf."""
     size = math.abs(x)
@@ -253,7 +253,7 @@ def _step(n, lowest: constexpr, highest: constexpr, digits: constexpr):
     return arith.where(n > highest, highest, arith.where(n < lowest, lowest + digits, 0))
 
 
-@library
+@device_function
 def ldexp(x, n):
     """``x * 2**n`` for an int32 ``n``, rounded once: exact but for subnormal results and overflow."""
     type: constexpr = x.dtype

@@ -11,7 +11,7 @@ from ptxforge.language.constexpr import constexpr
 from ptxforge.language.extra.libdevice._floats import polynomial
 from ptxforge.language.extra.libdevice._instructions import fast_log2f
 from ptxforge.language.instructions import Form, Instruction
-from ptxforge.language.registry import library
+from ptxforge.language.registry import device_function, library
 from ptxforge.language.types import PropagateNan, float32, float64, int32, int64
 
 reciprocal = Instruction(
@@ -53,7 +53,7 @@ def log_of_normal(x):
     return math.fma(exponent.to(float32), LN_2_OF_BITS, math.fma(f * f, polynomial(f, LOG), f))
 
 
-@library
+@device_function
 def log1p(x):
     """log(1 + ``x``): within 1 ulp. ``1 + x`` decides about the exponent alone: with ``2**-e`` of it,
     ``f = 2**-e x - (1 - 2**-e)`` is rounded once, and not at all where the exponent is 0. All exponents have
@@ -67,7 +67,7 @@ def log1p(x):
     return arith.where((x > -1.0) & (x < float("inf")), value, fast_log2f(total))  # -inf, inf or NaN
 
 
-@library
+@device_function
 def exp(x, halvings: constexpr, low=None):
     """e to the power ``x + low``, divided by ``2**halvings``: within 2 ulp. ``2**(2m + t)`` with ``t`` up to
     1 is multiplied by 2**m twice, so that subnormal results are rounded once."""
@@ -137,7 +137,7 @@ def _lgamma_positive(x):
     return arith.where(x > 8.0, far, arith.where(is_small, near - log, near))
 
 
-@library
+@device_function
 def lgamma(x, wave):
     """The logarithm of the gamma function; ``wave`` is sin(πx). Of negative numbers
     ``log(π / |x sin(πx)|) - lgamma(-x)``."""

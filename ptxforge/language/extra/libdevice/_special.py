@@ -18,7 +18,7 @@ from ptxforge.language.extra.libdevice._floats import (
     two_product,
 )
 from ptxforge.language.extra.libdevice._trigonometry import sinpi
-from ptxforge.language.registry import library
+from ptxforge.language.registry import device_function, library
 from ptxforge.language.types import PropagateNan, float32, float64
 
 NEAR_1 = constexpr((
@@ -86,7 +86,7 @@ def _lgamma_positive(x):
     return arith.where(is_small, near_1 - log, arith.where(x == float("inf"), x, value))
 
 
-@library
+@device_function
 def lgamma(x):
     """The logarithm of the magnitude of the gamma function at ``x``: within 4 ulp (float32: 5) above -2.26;
     below, where it has zeros, that many ulp of the larger one of ``log(π / |x sin πx|)`` and ``lgamma(-x)``,
@@ -134,7 +134,7 @@ def _gamma_positive(x):
     return arith.where(x < 12.0, near, far), arith.where(x < 12.0, 1.0, half)
 
 
-@library
+@device_function
 def tgamma(x):
     """The gamma function of ``x``: within 8 ulp. tgamma(±0.0) is ±inf, tgamma(inf) is inf, of negative
     integers and -inf NaN.
@@ -263,7 +263,7 @@ def _erfcx_positive(x):
         return math.div_rn(polynomial(t, ERFCX[0]), math.fma(x, 2.0, 1.0))
 
 
-@library
+@device_function
 def erfcx(x):
     """exp(x²) · erfc(``x``), scaled so as not to vanish: within 4 ulp. erfcx(inf) is 0, erfcx(-inf) inf.
 
@@ -276,7 +276,7 @@ def erfcx(x):
     return arith.where(x < 0.0, 2.0 * _exp(high, 0, low) - positive, positive)
 
 
-@library
+@device_function
 def erfc(x):
     """1 - erf(``x``) without cancellation: within 4 ulp. erfc(inf) is 0, erfc(-inf) is 2."""
     far = arith.clamp(x, 0.5, 30.0, PropagateNan.ALL)
@@ -284,7 +284,7 @@ def erfc(x):
     return arith.where(x < 0.5, 1.0 - math.erf(x), _exp(-high, 0, -low) * _erfcx_positive(far))
 
 
-@library
+@device_function
 def normcdf(x):
     """The normal distribution's probability of a value below ``x``: within 4 ulp. normcdf(-inf) is 0,
     normcdf(inf) is 1.
@@ -320,7 +320,7 @@ def _erfinv(x, w):
     return arith.where_rarely(w >= 6.25, tail, centre)
 
 
-@library
+@device_function
 def erfinv(x):
     """The number whose error function is ``x``: within 2 ulp. erfinv(±1) is ±inf, beyond NaN."""
     size = math.abs(x)
@@ -332,7 +332,7 @@ def erfinv(x):
     return arith.where_rarely(~(size < 1.0), edge, arith.where(x == 0.0, x, _erfinv(x, w)))
 
 
-@library
+@device_function
 def erfcinv(x):
     """The number whose complementary error function is ``x``: within 4 ulp. erfcinv(0) is inf, erfcinv(2)
     -inf, beyond NaN."""
@@ -342,7 +342,7 @@ def erfcinv(x):
     return arith.where(is_inside, value, edge)
 
 
-@library
+@device_function
 def normcdfinv(x):
     """The value below which the normal distribution has the probability ``x``: within 5 ulp. normcdfinv(0) is
     -inf, normcdfinv(1) inf, beyond NaN."""

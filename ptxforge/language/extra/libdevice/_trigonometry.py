@@ -10,7 +10,7 @@ from ptxforge.language import arith, math
 from ptxforge.language.constexpr import constexpr
 from ptxforge.language.extra.libdevice import _single as single
 from ptxforge.language.extra.libdevice._floats import _is_negative, copysign, polynomial_between
-from ptxforge.language.registry import library
+from ptxforge.language.registry import device_function, library
 from ptxforge.language.types import PropagateNan, float32, float64
 
 ASIN = constexpr((
@@ -84,7 +84,7 @@ def _waves(r):
     return sine, math.fma(square, polynomial_between(square, 0.0, 0.0625, COSPI[row]), 1.0)
 
 
-@library
+@device_function
 def sinpi(x):
     """sin(π · ``x``), within 1 ulp; exact zeros at integers, with the sign of ``x``. Of infinities NaN."""
     quadrant, rest = _quadrant(x)
@@ -94,7 +94,7 @@ def sinpi(x):
     return arith.where(value == 0.0, copysign(value, x), value)
 
 
-@library
+@device_function
 def cospi(x):
     """cos(π · ``x``), within 1 ulp; exact zeros at halves. Of infinities NaN."""
     quadrant, rest = _quadrant(x)
@@ -144,7 +144,7 @@ def _angle(height, width, is_left):
     return total + ((t - (total - start)) + rest)
 
 
-@library
+@device_function
 def atan(x):
     """Arc tangent of ``x`` in radians: within 1.5 ulp. atan(-0.0) is -0.0, atan(±inf) is ±π/2."""
     size = math.abs(x)
@@ -165,7 +165,7 @@ def _scaled(x, y):
     return x * scale, y * scale
 
 
-@library
+@device_function
 def atan2(y, x):
     """The angle of the point (``x``, ``y``) in radians, in [-π, π]: within 2 ulp.
 
@@ -207,7 +207,7 @@ def _asin_parts(x):
     return s, series + arith.where(is_large & (root > 0.0), lost, 0.0), is_large
 
 
-@library
+@device_function
 def asin(x):
     """Arc sine of ``x`` in radians: within 1.5 ulp. NaN outside [-1, 1]."""
     row: constexpr = 0 if x.dtype == float64 else 1
@@ -218,7 +218,7 @@ def asin(x):
     return arith.where(size <= 1.0, value, float("nan"))
 
 
-@library
+@device_function
 def acos(x):
     """Arc cosine of ``x`` in radians, in [0, π]: within 1.5 ulp. NaN outside [-1, 1]."""
     row: constexpr = 0 if x.dtype == float64 else 1
