@@ -55,7 +55,8 @@ class Alias(types.ModuleType):
 
     def __init__(self, name: str, sources: Sequence[Source], forget: Callable[[], None] | None = None):
         super().__init__(name, f"'{name}', provided by ptxforge")
-        self.__spec__ = importlib.machinery.ModuleSpec(name, loader=None, origin=__file__, is_package=True)
+        loader: Any = Present(self)
+        self.__spec__ = importlib.machinery.ModuleSpec(name, loader, origin=__file__, is_package=True)
         self.__path__: list[str] = []  # a package without files: unknown submodules are not found
         self.__package__ = name
         self.__file__ = __file__
@@ -92,6 +93,20 @@ class Alias(types.ModuleType):
             for name in (source if isinstance(source, Mapping) else dir(source))
         }
         return sorted(name for name in names if not name.startswith("_"))
+
+
+class Present:
+    """The loader that an alias's description names: who makes a module of that gets the alias itself."""
+
+    def __init__(self, alias: Alias):
+        self.alias = alias
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> Alias:
+        """The alias."""
+        return self.alias
+
+    def exec_module(self, module: Alias) -> None:
+        """Nothing: the alias has its names."""
 
 
 class Reloads:

@@ -92,6 +92,18 @@ def test_facts_about_the_device(triton):
     assert active.get_current_stream() == 0
 
 
+@pytest.mark.parametrize("name", ["triton", "triton.language", "triton.language.extra.libdevice"])
+def test_a_module_made_of_its_description_has_its_names(triton, name):
+    """Packages find a library in the releases that have it at several places so."""
+    spec = importlib.util.find_spec(name)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module is sys.modules[name]
+    function = {"triton": "cdiv"}.get(name, "rsqrt")
+    assert getattr(module, function) is getattr(importlib.import_module(name), function)
+
+
 def test_reloading_makes_the_drivers_anew(triton):
     driver = triton.runtime.driver
     before = driver.active
