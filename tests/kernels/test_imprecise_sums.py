@@ -1,5 +1,5 @@
-"""``max_num_imprecise_acc``: tensor cores add products of 8-bit floats in less than float32, so their sums are
-taken out of them after so many."""
+"""``max_num_imprecise_acc``: tensor cores add 8-bit floats in less than float32, so their sums are taken
+out of them after so many products."""
 
 from __future__ import annotations
 
