@@ -310,8 +310,8 @@ class LoopExpander:
         new = For([old.lower, upper, old.step, *initial], [v.type for v in initial], dict(old.attributes),
                   [Region(body)], old.location)  # fmt: skip
         self.builder.insert(new)
-        body.arguments[0].hint = old.induction.hint
-        carried = dict(zip(needed, body.arguments[1:]))
+        new.induction.hint = old.induction.hint
+        carried = dict(zip(needed, new.carried))
         for lagged, argument in carried.items():
             source = lagged.source
             argument.hint = old.carried[source].hint if isinstance(source, int) else source.hint

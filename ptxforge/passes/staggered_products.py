@@ -127,7 +127,7 @@ def carry(loop: For, index: int, product: Product, place: Operation) -> None:
     """Let carried value ``index`` be under way at the end of an iteration: its wait is behind ``place``, the
     loop or what follows it."""
     begun = Builder.at(loop).value(DotBegin, loop.initial[index])
-    loop.set_operand(3 + index, begun)
+    loop.set_operand(loop.first_initial + index, begun)
     argument, result = loop.carried[index], loop.results[index]
     argument.type = result.type = begun.type
     product.begin.replace_with([argument])
