@@ -29,7 +29,7 @@ from ptxforge.runtime.specialize import Parameter, Specialization, specialize
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.runtime.variants import Key, Variants, forbid_jit
 from ptxforge.support import errors, markup
-from ptxforge.support.errors import ArgumentError, LaunchError
+from ptxforge.support.errors import ArgumentError, LaunchError, NoLaunchError
 from ptxforge.support.source_text import on_redefinition, remember
 from ptxforge.support.target import DEFAULT_TARGET, parse_target
 from ptxforge.support.tracebacks import SHORTENED, short
@@ -106,7 +106,7 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Entri
         return function_state.reduced(self, JITFunction, self._options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise LaunchError(
+        raise NoLaunchError(
             f"'{self.__name__}' can be called inside a kernel only; launch it as {self.__name__}[grid](...)"
         )
 

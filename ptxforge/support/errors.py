@@ -118,6 +118,10 @@ class IntegerRangeError(ArgumentError, OverflowError):
     """An integer does not fit in 64 bits."""
 
 
+class NoLaunchError(LaunchError, RuntimeError):
+    """A kernel was called where it can only be launched."""
+
+
 class ChangedGlobalError(LaunchError, RuntimeError):
     """A global that was compiled in has another value now."""
 

@@ -60,6 +60,11 @@ def test_host_helpers_inside_a_kernel(placed):
         assert (x.numpy() == 7032).all()
 
 
+def test_a_kernel_that_is_called_and_not_launched():
+    with pytest.raises(RuntimeError, match="can be called inside a kernel only"):
+        helpers(np.zeros(16, np.int32), 100, 16)
+
+
 def test_a_parameter_named_as_an_option(placed):
     """By keyword it is both; by position it is the parameter, and the option keeps its default."""
     for x in placed(np.zeros(16, np.int32)):
