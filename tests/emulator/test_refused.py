@@ -84,3 +84,14 @@ def test_the_documentation_lists_it(what):
     text = (Path(__file__).parents[2] / "docs" / "emulator.md").read_text()
     paragraph = text[text.index("Not supported") :].split("\n\n")[0]
     assert what in re.sub(r"\s+", " ", paragraph)
+
+
+def test_only_what_calls_add_is_limited(monkeypatch):
+    """A kernel may be as long as it is; functions that call functions may not multiply without end."""
+    monkeypatch.setattr("ptxforge.emulator.program._MAX_INLINED", 100)
+    functions = ".func f0() { .reg .b32 %r; " + "mov.b32 %r, 1; " * 20 + "ret; }\n"
+    functions += "".join(f".func f{i + 1}() {{ call f{i}; call f{i}; ret; }}\n" for i in range(3))
+    module = HEADER.format(target="sm_90a") + functions + ".visible .entry k() { .reg .b32 %r; BODY ret; }\n"
+    EmulatorDevice().load_module(module.replace("BODY", "mov.b32 %r, 1; " * 200 + "call f0;"))
+    with pytest.raises(EmulatorError, match="k is too large after its device functions are inlined"):
+        EmulatorDevice().load_module(module.replace("BODY", "call f3;"))
