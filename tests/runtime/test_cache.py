@@ -231,7 +231,7 @@ def test_a_global_that_was_a_default_value_may_change(compiled, emulator, monkey
     assert "# default 7" in kernel.dependencies.text and "LIMIT = " not in kernel.dependencies.text
 
 
-def test_a_global_element_type_that_changes_is_compiled_anew(emulator, monkeypatch):
+def test_a_global_element_type_that_changes_is_an_error(emulator, monkeypatch):
     import numpy as np
 
     import ptxforge
@@ -241,13 +241,15 @@ def test_a_global_element_type_that_changes_is_compiled_anew(emulator, monkeypat
 
     kernel = jit(narrow)
     x, out = np.array([0x12345], np.int32), np.zeros(1, np.int32)
-    found = []
     with ptxforge.use_device(emulator):
         for element in (tl.int8, tl.int16, tl.int8):
             monkeypatch.setitem(globals(), "ELEMENT", element)
-            kernel[(1,)](x, out)
-            found.append(int(out[0]))
-    assert found == [0x45, 0x2345, 0x45]
+            if element is tl.int16:
+                with pytest.raises(RuntimeError, match="'ELEMENT' was tl.int8 .* is tl.int16 now"):
+                    kernel[(1,)](x, out)
+            else:
+                kernel[(1,)](x, out)
+                assert out[0] == 0x45
 
 
 def test_the_compilers_own_source_is_in_every_key():

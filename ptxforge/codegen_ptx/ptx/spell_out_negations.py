@@ -9,12 +9,12 @@
     max.s32 %r9, %r6, %r8;
     max.s32 %r10, %r9, %r7;
 
-From sm_90 on the assembler makes one instruction with three operands of such a chain (``VIMNMX3``). Where
-the second one is a negated register it drops the sign: the maximum of ``x, y, z`` in place of that of
+For sm_90 and newer the assembler makes one instruction with three operands of such a chain (``VIMNMX3``).
+Where the second one is a negated register it drops the sign: the maximum of ``x, y, z`` in place of that of
 ``x, -y, z`` (``ptxas`` 12.8 and 13.0, and drivers of that time; signed integers of 32 and of 16 bits, minima
 too). It does so through copies, and where a difference becomes a negation in its hands, as
 ``sub.s32 %r8, %k, %r4`` does in the first iteration of a loop that it unrolls. Of a complement and a sum it
-makes no negation.
+makes no negation. No target is exempt: a driver assembles PTX for older targets for the GPU that there is.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ _DIFFERENCE, _PRODUCT = "sub.s32 %s, %s, %s;", "mul.lo.s32 %s, %s, %s;"
 def spell_out_negations(code: list[Instruction], b: Builder) -> list[Instruction]:
     """The instructions, with a complement and a sum for each difference that a chain of signed extrema reads
     and that may be a negation."""
-    if b.target.sm < 90:
-        return code
     extrema = [code[place] for place in places_with(code, _is_extremum)]
     negations = [place for place in places_with(code, _may_negate) if _negates(code[place])]
     if not extrema or not negations:
