@@ -199,8 +199,10 @@ def fresh_knobs_impl(skipped_attr: set[str] | None = None) -> Any:
     )  # fmt: skip
     groups = [getattr(knobs, name) for name in names if name not in (skipped_attr or ())]
     scopes = [group.scope() for group in groups]
+    propagates = knobs.propagate_env
 
     def fresh() -> Any:
+        knobs.propagate_env = True
         for scope, group in zip(scopes, groups, strict=True):
             scope.__enter__()
             group.reset()
@@ -211,6 +213,7 @@ def fresh_knobs_impl(skipped_attr: set[str] | None = None) -> Any:
     def undo() -> None:
         for scope in reversed(scopes):
             scope.__exit__(None, None, None)
+        knobs.propagate_env = propagates
 
     return fresh, undo
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -209,6 +210,18 @@ def test_fresh_knobs(triton, monkeypatch):
     found.runtime.debug = "changed"
     undo()
     assert found.runtime.debug is True
+
+
+def test_fresh_knobs_set_variables(triton, monkeypatch):
+    from triton import knobs
+
+    monkeypatch.delenv("TRITON_HOME", raising=False)
+    monkeypatch.setattr(knobs, "propagate_env", False)
+    fresh, undo = testing.fresh_knobs_impl()
+    fresh().cache.home_dir = "/there"
+    assert os.environ["TRITON_HOME"] == "/there"
+    undo()
+    assert not knobs.propagate_env and "TRITON_HOME" not in os.environ
 
 
 def test_names_of_element_types_in_tests():
