@@ -115,6 +115,7 @@ def test_a_wait_names_what_is_read():
       "%buffer, %zero : (tensormap, ptr<f16>, memdesc<16x16xf16, #a, mutable>, i32)"),
      "a tensor of 2 dimensions has 1 coordinates"),
     (("box = [16, 16]", "box = [3, 16]"), r"a tile \[16, 16\] in boxes of \[3, 16\]"),
+    (("swizzle = 32", "swizzle = 64"), r"boxes of \[16, 16\] under a swizzle of 64 bytes do not lie as"),
     (("local_store %x, %buffer :", "local_store %x, %buffer {part = 1} :"), "'local_store' of part 1"),
 ])  # fmt: skip
 def test_verifier(change, message):

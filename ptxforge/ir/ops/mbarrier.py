@@ -27,7 +27,7 @@ import math
 from ptxforge.ir import definition as D
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
-from ptxforge.ir.ops.tensor_map import described
+from ptxforge.ir.ops.tensor_map import check_boxes, described
 from ptxforge.ir.warps import check_ranks
 from ptxforge.support.errors import VerificationError
 
@@ -155,6 +155,8 @@ class TensorLoad(Operation):
         if self.is_flagged and self.flag.type is not T.I1:
             raise VerificationError(f"the flag of 'tensor_load' is {self.flag.type}")
         if not self.multicast:
+            box = described(self.map)["box"]
+            check_boxes(self, self.map, self.destination.type, box, self.tile_dims)
             return
         check_ranks(self, (self.multicast,), "multicast")
         rows, order = self.destination.type.shape, self.destination.type.layout.order

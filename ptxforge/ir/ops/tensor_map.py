@@ -18,9 +18,12 @@ takes a free one, whoever launches the kernel, on whatever stream. ``place_maps`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ptxforge.ir import definition as D
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Operation, Value
+from ptxforge.layouts import boxes
 from ptxforge.support.errors import VerificationError
 from ptxforge.support.tensor_map import BYTES
 
@@ -101,6 +104,18 @@ class MakeTensorMap(Operation):
             raise VerificationError(f"'make_tensor_map' of sizes {self.sizes} needs {wanted}, and a box")
         if self.template.type.bytes < BYTES:
             raise VerificationError(f"'make_tensor_map' needs {BYTES} bytes of shared memory")
+
+
+def check_boxes(
+    op: Operation, map: Value, tile: T.MemDescType, box: Sequence[int], tile_dims: Sequence[int]
+) -> None:
+    """Raise :class:`VerificationError` unless ``tile`` lies in memory as copies of boxes under the swizzle of
+    ``map`` leave it there: see :func:`ptxforge.layouts.boxes.lies_in_boxes`."""
+    swizzle, bits = described(map)["swizzle"], tile.element.bits
+    if not boxes.lies_in_boxes(tile.layout, tile.shape, bits, box, tile_dims, swizzle):
+        raise VerificationError(
+            f"'{op.name}': boxes of {list(box)} under a swizzle of {swizzle} bytes do not lie as {tile} says"
+        )
 
 
 def described(map: Value) -> dict:

@@ -22,6 +22,7 @@ import math
 from ptxforge.ir import definition as D
 from ptxforge.ir.core import Operation
 from ptxforge.ir.ops.descriptor import REDUCTIONS
+from ptxforge.ir.ops.tensor_map import check_boxes, described
 from ptxforge.support.errors import VerificationError
 
 _SHARED_TO_GLOBAL = D.Effects(
@@ -88,6 +89,8 @@ class TensorStore(Operation):
 
     def check(self):
         _check(self, self.source.type.shape)
+        *rows, width = described(self.map)["box"]
+        check_boxes(self, self.map, self.source.type, (math.prod(rows), width), (0, 1))
 
 
 @D.define("store_wait", effects=D.Effects(other=True, finishes=D.STORES))
