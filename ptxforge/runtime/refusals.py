@@ -36,9 +36,10 @@ _COMPILED_IN: dict[tuple[str, str], tuple[str, Any]] = {}
 
 
 def note_globals(kernel: JITFunction) -> None:
-    """Remember the globals that a kernel was compiled with, for :func:`of_compilation`."""
+    """Remember the globals that a kernel was compiled with, for :func:`of_compilation`; those of a namespace
+    that has no name (``exec``) are nobody else's."""
     for scope, name, value in kernel.dependencies.values:
-        if isinstance(scope, dict):
+        if isinstance(scope, dict) and "__name__" in scope:
             _COMPILED_IN.setdefault((scope["__name__"], name), (kernel.__name__, value))
 
 
@@ -49,7 +50,7 @@ def of_compilation(kernel: JITFunction, error: CompilationError) -> Exception:
         is_reason = error.message.startswith(f"the global variable '{name}' cannot be read")
         if not is_reason or not isinstance(scope, dict):
             continue
-        first, value = _COMPILED_IN.get((scope["__name__"], name), ("", now))
+        first, value = _COMPILED_IN.get((scope.get("__name__"), name), ("", now))
         if value != now:
             _, _, place = str(error).partition("\n")
             return ChangedGlobalError(

@@ -252,6 +252,27 @@ def test_a_global_element_type_that_changes_is_an_error(emulator, monkeypatch):
                 assert out[0] == 0x45
 
 
+def test_globals_of_a_namespace_without_a_name(emulator, monkeypatch):
+    """What ``exec`` runs in may have no ``__name__``."""
+    import linecache
+
+    import numpy as np
+
+    import ptxforge
+
+    text = "def stores(x):\n    tl.store(x, LIMIT)\n"
+    monkeypatch.setitem(linecache.cache, "<stores>", (len(text), None, text.splitlines(True), "<stores>"))
+    scope = {"tl": tl, "LIMIT": tl.constexpr(3)}
+    exec(compile(text, "<stores>", "exec"), scope)
+    x = np.zeros(1, np.int32)
+    with ptxforge.use_device(emulator):
+        jit(scope["stores"])[(1,)](x)
+        assert x[0] == 3
+        scope["LIMIT"] = 4
+        with pytest.raises(CompilationError, match="'LIMIT' cannot be read in a kernel"):
+            jit(scope["stores"])[(1,)](x)
+
+
 def test_the_compilers_own_source_is_in_every_key():
     assert len(compiler_state.digest()) == 64
     assert cache.key("text", {}, {}, "sm_80", {}) != cache.key("text", {}, {}, "sm_90a", {})
