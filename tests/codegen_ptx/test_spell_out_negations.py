@@ -57,6 +57,46 @@ def of_constants(x, y, z, out, n):
     tl.store(out + at, tl.maximum(tl.maximum(tl.load(x + at), 1 - tl.load(y + at)), tl.load(z + at)))
 
 
+@ptxforge.jit
+def of_a_moved_origin(x, y, z, out, n):
+    at = tl.arange(0, 256)
+    moved = tl.load(y + at).to(tl.int32) + 4
+    largest = tl.maximum(tl.maximum(tl.load(x + at), 4 - moved), tl.load(z + at))
+    tl.store(out + at, tl.where(moved > 100, moved, largest))
+
+
+@ptxforge.jit
+def of_sums_in_a_loop(x, y, z, out, n):
+    at = tl.arange(0, 256)
+    largest, steps = tl.load(x + at).to(tl.int32), tl.load(y + at).to(tl.int32)
+    for k in range(6):
+        largest = tl.maximum(largest, k - steps)
+        largest += k
+    tl.store(out + at, largest)
+
+
+@ptxforge.jit
+def of_factors(x, y, z, out, n):
+    at = tl.arange(0, 256)
+    largest, factor = tl.load(x + at).to(tl.int32), tl.load(y + at).to(tl.int32)
+    for k in tl.range(-1, 14, 3, num_stages=2):
+        largest = tl.maximum(tl.maximum(largest, factor * k), tl.load(z + at))
+    tl.store(out + at, largest)
+
+
+@ptxforge.jit
+def of_loaded_factors(x, y, z, out, n):
+    at = tl.arange(0, 256)
+    product = tl.load(x + at).to(tl.int32) * tl.load(y + at)
+    tl.store(out + at, tl.maximum(tl.maximum(tl.load(x + at), product), tl.load(z + at)))
+
+
+def sums_in_a_loop(x, y, z):
+    for k in range(6):
+        x = np.maximum(x, k - y) + k
+    return x
+
+
 EXPECTED = {
     of_three: lambda x, y, z: np.maximum(np.maximum(x, -y), z),
     of_products: lambda x, y, z: np.minimum(np.minimum(x, -y), z),
@@ -64,8 +104,12 @@ EXPECTED = {
     of_a_row: lambda x, y, z: np.full(SIZE, np.max(-y)),
     of_a_bound: lambda x, y, z: np.minimum(7 - x, 8),
     of_constants: lambda x, y, z: np.maximum(np.maximum(x, 1 - y), z),
+    of_a_moved_origin: lambda x, y, z: np.maximum(np.maximum(x, -y), z),
+    of_sums_in_a_loop: sums_in_a_loop,
+    of_factors: lambda x, y, z: np.max([x, -y, 11 * y, z], 0),
+    of_loaded_factors: lambda x, y, z: np.maximum(np.maximum(x, x * y), z),
 }
-SPELLED_OUT = (of_three, of_products, of_a_loop, of_a_row)
+SPELLED_OUT = {*EXPECTED} - {of_a_bound, of_loaded_factors}
 
 
 @pytest.mark.parametrize("kernel", EXPECTED, ids=lambda kernel: kernel.__name__)
@@ -84,7 +128,7 @@ def _negations(kernel, target):
     signature = {"x": "*i32", "y": "*i32", "z": "*i32", "out": "*i32", "n": "i32"}
     function = parse_function(ptxforge.compile(kernel, signature=signature, target=target).asm["gpu"])
     ptx = emit(function, parse_target(target))
-    return len(re.findall(r"sub\.s32 %r\d+, (?:0|%r\d+), |mul\.lo\.s32 .*, -1;", ptx)), ptx.count("not.b32")
+    return len(re.findall(r"sub\.s32 %r\d+, \S+, %r|mul\.lo\.s32 .*, -1;", ptx)), ptx.count("not.b32")
 
 
 @pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
@@ -97,6 +141,7 @@ def test_a_complement_and_a_sum(kernel, target, monkeypatch):
     before, none = _negations(kernel, target)
     assert none == 0
     if kernel in SPELLED_OUT:
-        assert before - left == complements > 0
+        assert complements > 0
+        assert kernel is of_factors or before - left == complements  # the product remains one
     else:
         assert (left, complements) == (before, 0)

@@ -1,25 +1,28 @@
 """Compute differences that signed extrema read by the complement.
 
-    sub.s32 %r8, 0, %r4;                (before)
+    sub.s32 %r8, 4, %r4;                (before)
     max.s32 %r9, %r6, %r8;
     max.s32 %r10, %r9, %r7;
 
     not.b32 %r11, %r4;                  (after)
-    add.s32 %r8, %r11, 1;
+    add.s32 %r8, %r11, 5;
     max.s32 %r9, %r6, %r8;
     max.s32 %r10, %r9, %r7;
 
 For sm_90 and newer the assembler makes one instruction with three operands of such a chain (``VIMNMX3``).
 Where the second one is a negated register it drops the sign: the maximum of ``x, y, z`` in place of that of
 ``x, -y, z`` (``ptxas`` 12.8 and 13.0, and drivers of that time; signed integers of 32 and of 16 bits, minima
-too). It does so through copies, and where a difference becomes a negation in its hands, as
-``sub.s32 %r8, %k, %r4`` does in the first iteration of a loop that it unrolls. Of a complement and a sum it
-makes no negation. No target is exempt: a driver assembles PTX for older targets for the GPU that there is.
+too). It does so through copies, and where arithmetic becomes a negation in its hands: ``4 - y`` where ``y``
+is ``w + 4``; ``k - y``, or ``k · y``, in the iteration of a loop that it unrolls in which ``k`` is 0, or -1.
+A sum that it leaves out there (``+ k``) makes a chain of two extrema, too. Of a complement and a sum it makes
+no negation. No target is exempt: a driver assembles PTX for older targets for the GPU that there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Set
+from itertools import chain
 
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.instruction import PURE, Form, Instruction, places_with
@@ -28,64 +31,94 @@ from ptxforge.codegen_ptx.ptx.registers import Register
 REASON = "spell_out_negations: the assembler drops the sign of what an extremum reads"
 
 _EXTREMA = ("min.s", "max.s")
-_MOVES = ("mov.b32", "selp.b32", "cvt.", "prmt.b32")
-"""Behind which the assembler may see a negation."""
+_ARITHMETIC = (
+    "mov.b32", "selp.b32", "cvt.", "prmt.b32", "add.s32", "sub.s32", "mul.lo.", "mad.lo.", "shl.b32", "shr.",
+    "and.b32", "or.b32", "xor.b32",
+)  # fmt: skip
+"""Behind which the assembler may see a negation: each may become a copy, or take back what another does."""
 _DIFFERENCE, _PRODUCT = "sub.s32 %s, %s, %s;", "mul.lo.s32 %s, %s, %s;"
+
+Flow = Mapping[Register, Iterable[Register]]
+"""Where values go: from a register to those beside it."""
 
 
 def spell_out_negations(code: list[Instruction], b: Builder) -> list[Instruction]:
-    """The instructions, with a complement and a sum for each difference that a chain of signed extrema reads
-    and that may be a negation."""
+    """The instructions, with a complement and a sum for each difference, and for each product, that a chain
+    of signed extrema reads and that may be a negation."""
     extrema = [code[place] for place in places_with(code, _is_extremum)]
-    negations = [place for place in places_with(code, _may_negate) if _negates(code[place])]
-    if not extrema or not negations:
+    candidates = [place for place in places_with(code, _may_negate) if _negates(code[place])]
+    if not extrema or not candidates:
         return code
-    moves = [_ends(code[place], b) for place in places_with(code, _moves)]
-    read: set[Register] = set()
+    sources, results = _flows([code[place] for place in places_with(code, _computes)], b)
+    read = set()
     for opcode in {extremum.form.opcode for extremum in extrema}:
-        chain = _chained([_ends(x, b) for x in extrema if x.form.opcode == opcode], moves)
-        read |= _before(set().union(*(uses for _, uses in chain)), moves)
+        read |= _read_by_chains([x for x in extrema if x.form.opcode == opcode], sources, results, b)
+    candidates = [x for x in candidates if not read.isdisjoint(map(b.resolved, code[x].definitions))]
+    varying = _varying(code, [code[place] for place in candidates], results, b)
     result, done = [], 0
-    for place in negations:
-        if not read.isdisjoint(map(b.resolved, code[place].definitions)):
-            result += code[done:place] + _spelled_out(code[place])
+    for place in candidates:
+        if (spelled := _spelled_out(code[place], varying, b)) is not None:
+            result += code[done:place] + spelled
             done = place + 1
     return result + code[done:] if done else code
 
 
-Ends = tuple[Set[Register], Set[Register]]
-"""What an instruction defines, and what it reads."""
+def _flows(arithmetic: list[Instruction], b: Builder) -> tuple[Flow, Flow]:
+    """What each register is computed from, and what is computed from it."""
+    sources, results = defaultdict(list), defaultdict(list)
+    for instruction in arithmetic:
+        made, uses = _ends(instruction, b)
+        for one in made:
+            sources[one] += uses
+        for one in uses:
+            results[one] += made
+    return sources, results
 
 
-def _ends(instruction: Instruction, b: Builder) -> Ends:
-    return {*map(b.resolved, instruction.definitions)}, {*map(b.resolved, instruction.uses)}
+def _ends(instruction: Instruction, b: Builder) -> tuple[list[Register], list[Register]]:
+    """What an instruction defines, and the registers that it reads."""
+    uses = [b.resolved(x) for x in instruction.uses if isinstance(x, Register)]
+    return [*map(b.resolved, instruction.definitions)], uses
 
 
-def _chained(extrema: list[Ends], moves: list[Ends]) -> list[Ends]:
-    """Those that read another one's result, or their own in a loop, or have theirs read by one."""
-    read = _before(set().union(*(uses for _, uses in extrema)), moves)
-    made = {x for results, _ in extrema for x in results} & read
-    behind = _before(made, [(uses, results) for results, uses in moves])
-    return [ends for ends in extrema if not (ends[0].isdisjoint(read) and ends[1].isdisjoint(behind))]
+def _read_by_chains(extrema: list[Instruction], sources: Flow, results: Flow, b: Builder) -> Set[Register]:
+    """What reaches those that read another one's result, or their own in a loop, or have theirs read by
+    one."""
+    ends = [_ends(extremum, b) for extremum in extrema]
+    read = _reached(chain.from_iterable(uses for _, uses in ends), sources)
+    behind = _reached({x for made, _ in ends for x in made} & read, results)
+    chained = [uses for made, uses in ends if not (read.isdisjoint(made) and behind.isdisjoint(uses))]
+    return _reached(chain.from_iterable(chained), sources)
 
 
-def _before(registers: set[Register], moves: list[Ends]) -> set[Register]:
-    """These registers, and those that moves bring to them."""
-    known = -1
-    while known < len(registers):
-        known = len(registers)
-        for results, uses in moves:
-            if not registers.isdisjoint(results):
-                registers |= uses
-    return registers
+def _reached(registers: Iterable[Register], flow: Flow) -> Set[Register]:
+    """These registers, and those that lie behind them."""
+    known = set(registers)
+    waiting = [*known]
+    while waiting:
+        fresh = [x for x in flow.get(waiting.pop(), ()) if x not in known]
+        known.update(fresh)
+        waiting += fresh
+    return known
+
+
+def _varying(
+    code: list[Instruction], candidates: list[Instruction], results: Flow, b: Builder
+) -> Set[Register]:
+    """What may be a constant of an iteration: variables of loops, and what is computed from them. Asked for
+    products alone."""
+    if not any(map(_has_factors, candidates)):
+        return frozenset()
+    definitions = Counter(b.resolved(x) for instruction in code for x in instruction.definitions)
+    return _reached([x for x, count in definitions.items() if count > 1], results)
 
 
 def _is_extremum(form: Form) -> bool:
     return form.opcode.startswith(_EXTREMA)
 
 
-def _moves(form: Form) -> bool:
-    return form.opcode.startswith(_MOVES)
+def _computes(form: Form) -> bool:
+    return form.opcode.startswith(_ARITHMETIC)
 
 
 def _may_negate(form: Form) -> bool:
@@ -93,22 +126,38 @@ def _may_negate(form: Form) -> bool:
 
 
 def _negates(instruction: Instruction) -> bool:
-    """Whether it is ``0 - x``, or may become that; ``x · -1``."""
+    """Whether it may be ``-x`` in the assembler's hands: ``c - x``, ``x · -1``, ``x · y``."""
     _, x, y = instruction.operands
-    if instruction.syntax == _PRODUCT:
-        return -1 in (x, y)
-    return not isinstance(y, int) and (x == 0 or not isinstance(x, int))
+    if instruction.syntax == _DIFFERENCE:
+        return isinstance(y, Register)
+    return -1 in (x, y) or _has_factors(instruction)
 
 
-def _spelled_out(instruction: Instruction) -> list[Instruction]:
-    result, x, y = instruction.operands
-    if instruction.syntax == _PRODUCT:
-        x, y = 0, x if y == -1 else y
-    place, complement = instruction.location, result.beside()
-    code = [Instruction("not.b32 %s, %s;", (complement, y), PURE, place, REASON)]
-    if x != 0:
-        total = result.beside()
-        code.append(Instruction("add.s32 %s, %s, %s;", (total, x, complement), PURE, place, REASON))
-        complement = total
-    code.append(Instruction("add.s32 %s, %s, %s;", (result, complement, 1), instruction.kind, place, REASON))
-    return code
+def _has_factors(instruction: Instruction) -> bool:
+    """Whether it is a product of two registers."""
+    return instruction.syntax == _PRODUCT and all(isinstance(x, Register) for x in instruction.operands)
+
+
+def _spelled_out(instruction: Instruction, varying: Set[Register], b: Builder) -> list[Instruction] | None:
+    """The same value by a complement; None of a product whose factors are no constants of an iteration."""
+    made, x, y = instruction.operands
+    code, place = [], instruction.location
+
+    def computed(syntax: str, *operands) -> Register:
+        code.append(Instruction(syntax, (made.beside(), *operands), PURE, place, REASON))
+        return code[-1].operands[0]
+
+    if instruction.syntax == _DIFFERENCE:
+        first, negated = x, y
+    elif not _has_factors(instruction):
+        first, negated = 0, x if y == -1 else y
+    elif (factor := next((z for z in (x, y) if b.resolved(z) in varying), None)) is None:
+        return None
+    else:  # x · y = x · (y + 1) - x
+        negated = x if factor is y else y
+        first = computed(_PRODUCT, negated, computed("add.s32 %s, %s, %s;", factor, 1))
+    complement = computed("not.b32 %s, %s;", negated)
+    if isinstance(first, Register):
+        first, complement = 0, computed("add.s32 %s, %s, %s;", first, complement)
+    last = (made, complement, first + 1)
+    return [*code, Instruction("add.s32 %s, %s, %s;", last, instruction.kind, place, REASON)]
