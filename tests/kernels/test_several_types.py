@@ -27,7 +27,9 @@ def columns(a, b, c, d, oa, ob, oc, od, M: tl.constexpr, N: tl.constexpr):
 
 
 @pytest.mark.parametrize("shape", [(64, 1), (64, 2), (256, 1), (512, 2)])
-@pytest.mark.parametrize("types", [("int8", "int64", "float32", "int64"), ("int32", "float64", "int16", "int64")])
+@pytest.mark.parametrize(
+    "types", [("int8", "int64", "float32", "int64"), ("int32", "float64", "int16", "int64")]
+)
 def test_partial_results_of_all_widths_are_aligned(execute, types, shape):
     random = np.random.default_rng(0)
     given = [random.integers(-4, 5, shape).astype(dtype) for dtype in types]
@@ -48,7 +50,9 @@ def swap(x, out, old, N: tl.constexpr):
     tl.store(old + N, tl.atomic_cas(x + N, tl.load(out), tl.load(out + 1)))
 
 
-@pytest.mark.parametrize("dtype", [np.int16, np.uint16, np.float16, ml_dtypes.bfloat16], ids=lambda t: t.__name__)
+@pytest.mark.parametrize(
+    "dtype", [np.int16, np.uint16, np.float16, ml_dtypes.bfloat16], ids=lambda t: t.__name__
+)
 def test_narrow_values_are_swapped(execute, dtype):
     count = 64
     x, given = np.arange(count + 1).astype(dtype), np.arange(2 * count).astype(dtype) - np.array(7, dtype)
@@ -61,5 +65,3 @@ def test_narrow_values_are_swapped(execute, dtype):
     for changed, found in execute(swap, (1,), [x, given, old], {"N": count}, outputs=[0, 2]):
         np.testing.assert_array_equal(found.astype(float), x.astype(float))
         np.testing.assert_array_equal(changed.astype(float), expected.astype(float))
-
-

@@ -153,8 +153,8 @@ def _between_warps(
 
 
 def _starts(start: int, count: int, elements: Sequence[T.Type]) -> list[int]:
-    """Where ``count`` partial results of each operand begin: the widest come first, so that vectors of all are
-    aligned."""
+    """Where ``count`` partial results of each operand begin: the widest come first, so that vectors of all
+    are aligned."""
     sizes = [container_bytes(element.bits) for element in elements]
     starts = [0] * len(sizes)
     for index in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
