@@ -146,6 +146,23 @@ def test_histogram_of_narrow_and_of_negative_numbers(execute, dtype, bins):
         np.testing.assert_array_equal(out, expected)
 
 
+@ptxforge.jit
+def pick(out, x, which, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(out + i, tl.gather(tl.load(x + i), tl.load(which + i), 0))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int64])
+def test_narrow_indices(execute, dtype):
+    """Those of an unsigned type are not negative."""
+    x = np.random.default_rng(1).integers(0, 1000, 256).astype(np.int32)
+    which = np.arange(256)[::-1] % (128 if dtype == np.int8 else 256)
+    for (out,) in execute(
+        pick, (1,), [np.zeros(256, np.int32), x, which.astype(dtype)], {"N": 256}, outputs=[0]
+    ):
+        np.testing.assert_array_equal(out, x[which])
+
+
 @pytest.mark.parametrize("shape", [(64, 64, 32), (100, 70, 45)])
 @pytest.mark.parametrize("dtype", FLOATS.values(), ids=FLOATS)
 def test_matmul_ieee(execute, dtype, shape):

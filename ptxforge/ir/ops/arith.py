@@ -7,13 +7,12 @@ truncates towards zero; a shift by the width or more gives 0 (``shrsi``: the sig
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from ptxforge.ir import definition as D
 from ptxforge.ir import facts
 from ptxforge.ir import types as T
+from ptxforge.ir.ops.extrema import extremum
 
 _UNSIGNED = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
@@ -62,26 +61,6 @@ class BinaryFloat(D.Elementwise):
     def evaluate(self, x, y):
         with np.errstate(all="ignore"):
             return type(self).function(x, y).astype(x.dtype, copy=False)
-
-
-def extremum(plain: Callable, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """``plain``, a minimum or a maximum of numpy, with -0.0 below 0.0."""
-    found = plain(x, y)
-    zeros = found == 0
-    if not np.any(zeros):
-        return found
-    is_least = plain in (np.fmin, np.minimum)
-    negative = np.logical_or if is_least else np.logical_and
-    signed = np.where(negative(np.signbit(x), np.signbit(y)), found.dtype.type(-0.0), found.dtype.type(0.0))
-    return np.where(zeros & (x == y), signed, found)
-
-
-class Extremum(BinaryFloat):
-    """Base of minima and maxima: of zeros of both signs the negative one is the smaller one."""
-
-    def evaluate(self, x, y):
-        with np.errstate(all="ignore"):
-            return extremum(type(self).function, x, y).astype(x.dtype, copy=False)
 
 
 class Comparison(D.Elementwise):
@@ -440,31 +419,31 @@ class RemF(BinaryFloat):
 
 
 @D.define("minnumf", traits=[D.COMMUTATIVE], neutral=np.inf)
-class MinNumF(Extremum):
+class MinNumF(BinaryFloat):
     """Minimum; a NaN loses against a number."""
 
-    function = np.fmin
+    function = extremum(np.fmin)
 
 
 @D.define("maxnumf", traits=[D.COMMUTATIVE], neutral=-np.inf)
-class MaxNumF(Extremum):
+class MaxNumF(BinaryFloat):
     """Maximum; a NaN loses against a number."""
 
-    function = np.fmax
+    function = extremum(np.fmax)
 
 
 @D.define("minimumf", traits=[D.COMMUTATIVE], neutral=np.inf)
-class MinimumF(Extremum):
+class MinimumF(BinaryFloat):
     """Minimum; a NaN wins."""
 
-    function = np.minimum
+    function = extremum(np.minimum)
 
 
 @D.define("maximumf", traits=[D.COMMUTATIVE], neutral=-np.inf)
-class MaximumF(Extremum):
+class MaximumF(BinaryFloat):
     """Maximum; a NaN wins."""
 
-    function = np.maximum
+    function = extremum(np.maximum)
 
 
 _FLOAT_COMPARISONS = {

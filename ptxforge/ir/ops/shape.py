@@ -271,9 +271,11 @@ class Join(Operation):
         return [x.with_shape(x.shape + (2,), layout)]
 
     def operand_layout(self, layout, index):
-        half = encodings.infer_split(layout, self.result.type.shape)
+        shape = self.result.type.shape
+        half = encodings.infer_split(layout, shape)
         # A pair must be a thread's neighbours: no layout of the halves gives another order of registers.
-        return half if encodings.infer_join(half, self.lhs.type.shape) == layout else None
+        joined = encodings.infer_join(half, self.lhs.type.shape)
+        return half if joined.linear(shape) == layout.linear(shape) else None
 
     def result_layout(self, layout, index):
         return encodings.infer_join(layout, self.lhs.type.shape)
