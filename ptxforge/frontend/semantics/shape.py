@@ -252,6 +252,8 @@ def histogram(ctx, input, num_bins, mask=None):
         raise ArgumentProblem("input", f"must have one dimension, is {describe(x)}")
     bins = arguments.tile_shape((arguments.static_int(num_bins, "num_bins"),), "num_bins")
     held = mask_argument(ctx, mask, x.shape)
+    if x.dtype.primitive_bitwidth < 32:  # so that negative values are none that a bin might have
+        x = convert.cast(ctx, x, L.int32)
     operands = [x] if held is None else [x, held]
     return ctx.typed(S.Histogram, *operands, dtype=L.int32, shape=bins)
 

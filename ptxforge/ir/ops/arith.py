@@ -7,6 +7,8 @@ truncates towards zero; a shift by the width or more gives 0 (``shrsi``: the sig
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ptxforge.ir import definition as D
@@ -60,6 +62,26 @@ class BinaryFloat(D.Elementwise):
     def evaluate(self, x, y):
         with np.errstate(all="ignore"):
             return type(self).function(x, y).astype(x.dtype, copy=False)
+
+
+def extremum(plain: Callable, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """``plain``, a minimum or a maximum of numpy, with -0.0 below 0.0."""
+    found = plain(x, y)
+    zeros = found == 0
+    if not np.any(zeros):
+        return found
+    is_least = plain in (np.fmin, np.minimum)
+    negative = np.logical_or if is_least else np.logical_and
+    signed = np.where(negative(np.signbit(x), np.signbit(y)), found.dtype.type(-0.0), found.dtype.type(0.0))
+    return np.where(zeros & (x == y), signed, found)
+
+
+class Extremum(BinaryFloat):
+    """Base of minima and maxima: of zeros of both signs the negative one is the smaller one."""
+
+    def evaluate(self, x, y):
+        with np.errstate(all="ignore"):
+            return extremum(type(self).function, x, y).astype(x.dtype, copy=False)
 
 
 class Comparison(D.Elementwise):
@@ -418,28 +440,28 @@ class RemF(BinaryFloat):
 
 
 @D.define("minnumf", traits=[D.COMMUTATIVE], neutral=np.inf)
-class MinNumF(BinaryFloat):
+class MinNumF(Extremum):
     """Minimum; a NaN loses against a number."""
 
     function = np.fmin
 
 
 @D.define("maxnumf", traits=[D.COMMUTATIVE], neutral=-np.inf)
-class MaxNumF(BinaryFloat):
+class MaxNumF(Extremum):
     """Maximum; a NaN loses against a number."""
 
     function = np.fmax
 
 
 @D.define("minimumf", traits=[D.COMMUTATIVE], neutral=np.inf)
-class MinimumF(BinaryFloat):
+class MinimumF(Extremum):
     """Minimum; a NaN wins."""
 
     function = np.minimum
 
 
 @D.define("maximumf", traits=[D.COMMUTATIVE], neutral=-np.inf)
-class MaximumF(BinaryFloat):
+class MaximumF(Extremum):
     """Maximum; a NaN wins."""
 
     function = np.maximum

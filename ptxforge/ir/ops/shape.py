@@ -402,7 +402,8 @@ class Histogram(Operation):
 
 def as_unsigned_index(x: np.ndarray) -> np.ndarray:
     """Integers as non-negative 64-bit numbers (negative ones become huge)."""
-    return x.view(np.dtype(f"u{x.dtype.itemsize}")).astype(np.uint64).astype(np.int64) & 0x7FFFFFFFFFFFFFFF
+    unsigned = x.view(np.dtype(f"u{x.dtype.itemsize}")).astype(np.uint64)
+    return np.minimum(unsigned, np.uint64(2**63 - 1)).astype(np.int64)
 
 
 def check_tile_shape(shape: tuple[int, ...]) -> None:
