@@ -373,6 +373,8 @@ class MemoryAccess(Operation):
         """How many bytes an instruction of ``target`` moves at most."""
         return target.widest_global_access // 8
 
+    owned = False
+    """Whether only the owner of an element accesses it (of loads; stores and atomics are so anyway)."""
     is_silent = False
     """Whether nobody learns from an atomic access what was there, or that it was done."""
 

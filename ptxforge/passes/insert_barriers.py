@@ -46,7 +46,8 @@ In place     When several threads load the same element (a scalar, a tile smalle
              and one of them then stores through the same parameter, a slower one might load what was stored:
              a write after a read in global memory. And when one of them has stored and all load again (in a
              loop), a faster one might load what was there before. (Not across the border of an ``if``:
-             threads could disagree on its condition if another program writes what they load.)
+             threads could disagree on its condition if another program writes what they load. Nor where
+             ``own_loads`` left one thread to load.)
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from typing import NamedTuple
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Value
-from ptxforge.ir.definition import ALLOCATES, COPIES, PRODUCTS, SAME_MEMORY, STORES, TENSORS, MemoryAccess
+from ptxforge.ir.definition import ALLOCATES, COPIES, PRODUCTS, SAME_MEMORY, STORES, TENSORS
 from ptxforge.ir.ops.control import For, If, Loop, Structured, While
 from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.partition import Partition
@@ -66,7 +67,7 @@ from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.ir.ops.warpgroup import FenceAsync
 from ptxforge.ir.warps import scratch_of
 from ptxforge.passes.analysis.components import carried_groups
-from ptxforge.passes.analysis.roots import is_held_by_several_threads, root_of
+from ptxforge.passes.analysis.roots import accesses_in_place
 from ptxforge.support.target import Target
 
 
@@ -122,38 +123,12 @@ Interval = tuple[int, int, Operation]
 
 def insert_barriers(function: Function, target: Target) -> bool:
     """Insert ``barrier`` operations by the equations above. Offsets in shared memory must have been given."""
-    in_place = _accesses_in_place(function)
+    in_place = accesses_in_place(function)
     if not function.attributes.get("shared_bytes") and not in_place:
         return False
     inserter = _Inserter(function, in_place)
     inserter.block(function.body, _State())
     return inserter.changed
-
-
-def _accesses_in_place(function: Function) -> dict[Operation, Value]:
-    """The parameters of those accesses to global memory that may conflict: loads of one element by several
-    threads, and all writes to what they load."""
-    accesses = [op for op in function.walk(MemoryAccess) if _stays(op)]
-    written = {root_of(op.pointer) for op in accesses if _writes(op)} - {None}
-    if not written:
-        return {}
-    roots = {op: root_of(op.pointer) for op in accesses}
-    return {
-        op: root
-        for op, root in roots.items()
-        if root in written and (_writes(op) or is_held_by_several_threads(op.pointer.type))
-    }
-
-
-def _writes(op: MemoryAccess) -> bool:
-    """Whether an access writes the global memory that its ``pointer`` names."""
-    return "global" in op.get_effects().writes
-
-
-def _stays(op: MemoryAccess) -> bool:
-    """Whether an access is done when the next operation begins."""
-    effects = op.get_effects()
-    return not effects.starts and bool(effects.reads | effects.writes)
 
 
 class _State(NamedTuple):

@@ -37,6 +37,7 @@ from ptxforge.passes.manager import Pass, Stages, check_order, run_passes
 from ptxforge.passes.optimize_dot_operands import optimize_dot_operands
 from ptxforge.passes.optimize_thread_locality import optimize_thread_locality
 from ptxforge.passes.overlap_products import overlap_products
+from ptxforge.passes.own_loads import own_loads
 from ptxforge.passes.persistent_programs import persistent_programs
 from ptxforge.passes.pipeline_loops import pipeline_loops
 from ptxforge.passes.place_maps import place_maps
@@ -282,6 +283,10 @@ GPU: tuple[Pass, ...] = (
     Pass(
         scale_indices, "gpu", requires=(OFFSETS,),
         why="needs the pitch of buffers, which allocation decides",
+    ),
+    Pass(
+        own_loads, "gpu", requires=(LAYOUTS, VECTORS),
+        why="vectors are decided; the row below keeps accesses of several threads apart",
     ),
     Pass(
         insert_barriers, "gpu", requires=(OFFSETS,),

@@ -137,7 +137,8 @@ class FakeDriver:
         return _OK, ctypes.cast(self._encoder, pointer).value, "SYMBOL_STATUS"
 
     def _encode_tiled(self, room, dtype, rank, address, sizes, strides, box, steps, *modes):
-        """Records what it is asked for; the map's bytes are all the element type's number."""
+        """Records what it is asked for; the map's bytes are the address, and all others the element type's
+        number."""
 
         def numbers(kind, at, count):
             return list((kind * count).from_address(at)) if count else []
@@ -151,7 +152,7 @@ class FakeDriver:
                 modes=modes, context=self.current,
             )
         )  # fmt: skip
-        ctypes.memset(room, dtype, 128)
+        ctypes.memmove(room, struct.pack("<Q", address) + bytes([dtype]) * 120, 128)
         return _OK if address % 16 == 0 else CUresult.CUDA_ERROR_INVALID_VALUE
 
     def cuCtxGetCurrent(self):

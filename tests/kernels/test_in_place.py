@@ -24,6 +24,33 @@ def double_and_spread(x, out, SIZE: tl.constexpr, ROWS: tl.constexpr):
     tl.store(out + places, row[None, :] + tl.zeros((ROWS, SIZE), tl.float32))
 
 
+@ptxforge.jit
+def turn(x, angles, heads, HALF: tl.constexpr, SIZE: tl.constexpr):
+    """Pairs of elements, half a head apart, are turned where they lie; two heads or fewer at once."""
+    at = tl.arange(0, SIZE)
+    for start in range(0, heads * HALF, SIZE):
+        pair = start + at
+        first = x + pair // HALF * (2 * HALF) + pair % HALF
+        cos, sin = tl.load(angles + pair % HALF), tl.load(angles + HALF + pair % HALF)
+        low, high = tl.load(first, pair < heads * HALF), tl.load(first + HALF, pair < heads * HALF)
+        tl.store(first, low * cos - high * sin, pair < heads * HALF)
+        tl.store(first + HALF, high * cos + low * sin, pair < heads * HALF)
+
+
+@pytest.mark.parametrize("size", [16, 64, 256])
+def test_owners_alone_turn_pairs(execute, size):
+    """A tile of fewer elements than there are threads: no thread waits for one that holds copies."""
+    x = np.arange(5 * 64, dtype=np.float32).reshape(5, 2, 32)
+    angles = np.stack([np.arange(32) % 3, np.arange(32) % 5]).astype(np.float32)
+    cos, sin = angles
+    expected = np.stack([x[:, 0] * cos - x[:, 1] * sin, x[:, 1] * cos + x[:, 0] * sin], 1)
+    for (turned,) in execute(turn, (1,), [x, angles, 5], {"HALF": 32, "SIZE": size}, outputs=[0]):
+        np.testing.assert_array_equal(turned, expected)
+    signature = {"x": "*fp32", "angles": "*fp32", "heads": "i32"}
+    made = ptxforge.compile(turn, signature=signature, constants={"HALF": 32, "SIZE": size}, target="sm_80")
+    assert "bar.sync" not in made.ptx
+
+
 @pytest.mark.parametrize("num_warps", [1, 4])
 def test_a_scalar(execute, num_warps):
     for (x,) in execute(count, (1,), [np.array([41.0], np.float32)], {}, outputs=[0], num_warps=num_warps):

@@ -85,6 +85,9 @@ def load(ctx: Lowering, op: ops.Load) -> None:
         return
     places = pointers.addresses(ctx.b, ctx.get(op.pointer)[::width])
     masks = _every(ctx, op.mask, width)
+    if op.owned:
+        _, owners = thread_owner(ctx, op.result.type)
+        masks = [ctx.b.both(masks[i], owners) for i in range(len(places))]
     others = ctx.get(op.other) if op.other is not None else None
     policy = None if op.volatile else cache_policy(ctx, op.eviction)
     reader = _Reader(ctx, op, element, width, policy)

@@ -104,7 +104,8 @@ class InBounds(Operation):
 @D.define("load", effects=D.READS_GLOBAL, traits=[D.ELEMENTWISE, D.ANCHOR], shows_operand_types=True)
 class Load(D.MemoryAccess):
     """Read memory where ``mask`` holds; elsewhere the result is ``other`` (undefined without one).
-    A pointer to ``i1`` is loaded as ``i8``. ``boxed``: it was a load through a descriptor."""
+    A pointer to ``i1`` is loaded as ``i8``. ``boxed``: it was a load through a descriptor. ``owned``: of the
+    threads that hold an element only its owner loads it; the others have 0, which nobody asks for."""
 
     mask = D.operand(D.BOOL, optional=True)
     other = D.operand(D.NUMBER_OR_POINTER, optional=True)
@@ -112,6 +113,7 @@ class Load(D.MemoryAccess):
     eviction = D.attribute(EVICTION, "")
     volatile = D.attribute(bool, False)
     boxed = D.attribute(bool, False)
+    owned = D.attribute(bool, False)
 
     @classmethod
     def infer(cls, operands, attributes):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
-from ptxforge.ir.definition import REARRANGING, SAME_MEMORY
+from ptxforge.ir.definition import REARRANGING, SAME_MEMORY, MemoryAccess
 from ptxforge.ir.ops.control import Loop, Structured
 from ptxforge.layouts.linear import LANE, WARP
 from ptxforge.support.worklist import each_once
@@ -45,6 +45,32 @@ def is_held_by_several_threads(type: T.Type) -> bool:
         return True
     free = type.layout.linear(type.shape).free_variables()
     return bool(free.get(LANE, 0) or free.get(WARP, 0))
+
+
+def accesses_in_place(function: Function) -> dict[MemoryAccess, Value]:
+    """The parameters of those accesses to global memory that may conflict: loads of one element by several
+    threads, and all writes to what they load."""
+    accesses = [op for op in function.walk(MemoryAccess) if _is_done_at_once(op)]
+    written = {root_of(op.pointer) for op in accesses if writes_global(op)} - {None}
+    if not written:
+        return {}
+    roots = {op: root_of(op.pointer) for op in accesses}
+    return {op: root for op, root in roots.items() if root in written and (writes_global(op) or _is_held(op))}
+
+
+def writes_global(op: MemoryAccess) -> bool:
+    """Whether an access writes the global memory that its ``pointer`` names."""
+    return "global" in op.get_effects().writes
+
+
+def _is_held(op: MemoryAccess) -> bool:
+    return not op.owned and is_held_by_several_threads(op.pointer.type)
+
+
+def _is_done_at_once(op: MemoryAccess) -> bool:
+    """Whether an access is done when the next operation begins."""
+    effects = op.get_effects()
+    return not effects.starts and bool(effects.reads | effects.writes)
 
 
 def written_parameters(function: Function) -> tuple[str, ...]:
