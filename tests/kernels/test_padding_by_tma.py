@@ -10,7 +10,6 @@ import ptxforge
 import ptxforge.language as tl
 from ptxforge import interpreter
 from ptxforge.ir.parser import parse_function
-from ptxforge.runtime.tensor_descriptor import TensorDescriptor
 
 TILE = {"BM": 64, "BN": 64, "BK": 32}
 
@@ -167,3 +166,49 @@ def test_maps_that_kernels_make_have_zeros(pad, made):
     signature |= dict.fromkeys("NK", "i32:16")
     artifact = of_loaded_sizes.compile(signature, TILE | {"PAD": pad}, target="sm_90a", num_warps=4)
     assert artifact.asm["gpu"].count("= make_tensor_map") == made
+
+
+@ptxforge.jit
+def in_two_loops(q, k, v, out, length, LAST: tl.constexpr, BLOCK: tl.constexpr, D: tl.constexpr):
+    """Values of blocks before a program's own are padded with zeros, those of its own with LAST."""
+    i, d = tl.arange(0, BLOCK), tl.arange(0, D)
+    queries = tl.load(q + i[:, None] * D + d[None, :])
+    end = tl.program_id(0) * BLOCK
+    sums, result = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK, D), tl.float32)
+    for start in range(0, end, BLOCK):
+        rows = start + i
+        keys = tl.load(k + rows[None, :] * D + d[:, None], mask=rows[None, :] < length, other=0.0)
+        values = tl.load(v + rows[:, None] * D + d[None, :], mask=rows[:, None] < length, other=0.0)
+        p = tl.exp2(tl.dot(queries, keys))
+        result = tl.dot(p.to(tl.float16), values, result)
+        sums += tl.sum(p, 1)
+    for start in range(end, end + BLOCK, BLOCK):
+        rows = start + i
+        keys = tl.load(k + rows[None, :] * D + d[:, None], mask=rows[None, :] < length, other=0.0)
+        values = tl.load(v + rows[:, None] * D + d[None, :], mask=rows[:, None] < length, other=LAST)
+        p = tl.dot(queries, keys)
+        result = tl.dot(p.to(tl.float16), values, result)
+        sums += tl.sum(p, 1)
+    tl.store(out + (tl.program_id(0) * BLOCK + i[:, None]) * D + d[None, :], result + sums[:, None])
+
+
+@pytest.mark.parametrize("last, rings", [(0.0, 4), (float("nan"), 7)])
+def test_a_loop_behind_reads_on_where_both_are_padded_alike(execute, last, rings):
+    length, programs = 144, 3
+    q, k, v = (integers(rows, 32) for rows in (64, length, length))
+    q = q / np.float16(16)
+    scores = q.astype(np.float32) @ padded(k, 192, 32, 0).T
+    expected = np.zeros((programs, 64, 32))
+    for number in range(programs):
+        end = number * 64
+        p = np.concatenate([np.exp2(scores[:, :end]), scores[:, end : end + 64]], 1)
+        values = np.concatenate([v[:end], padded(v[end:], 192 - end, 32, last)])[: end + 64]
+        expected[number] = p @ values + p.sum(1)[:, None]
+    constants = {"LAST": last, "BLOCK": 64, "D": 32}
+    arguments = [q, k, v, np.zeros(expected.shape, np.float32), length]
+    for (out,) in execute(in_two_loops, (programs,), arguments, constants, outputs=[3], num_stages=2):
+        np.testing.assert_allclose(out, expected, rtol=1e-3, atol=0.5)
+        assert np.isnan(out).any() == np.isnan(last)
+    signature = dict.fromkeys("qkv", "*fp16:16") | {"out": "*fp32:16", "length": "i32:16"}
+    artifact = in_two_loops.compile(signature, constants, target="sm_90a", num_warps=4, num_stages=2)
+    assert artifact.asm["gpu"].count("barrier_init") == rings
