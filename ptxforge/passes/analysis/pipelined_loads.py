@@ -5,8 +5,8 @@ Rules
 ELIGIBLE    A load is chosen when its value reaches a ``dot`` operand (through conversions, casts,
             transposes) or the address or mask of such a load, is not volatile, TMA copies its tile or its
             threads copy at least 4 bytes at once, and what its mask leaves out is zero (or undefined, or NaN
-            where TMA copies). In a loop without ``dot`` that asks for it (an explicit ``num_stages``) every tensor is eligible,
-            whatever its mask leaves out.
+            where TMA copies). In a loop without ``dot`` that asks for it (an explicit ``num_stages``) every
+            tensor is eligible, whatever its mask leaves out.
 LEVELS      A load that feeds no other is of level 0; one that feeds the address, mask or ``other`` of
             another, in the same iteration or in a later one, is one level above it. A load that feeds itself
             (the next element of a list) is not chosen: where an address needs it, it runs early, as a load.

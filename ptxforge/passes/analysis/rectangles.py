@@ -86,8 +86,8 @@ class Dimension:
 @attrs.frozen
 class Rectangle:
     """What a load reads: what points at the tensor, and its dimensions, columns last. Where not all of this
-    is made of parameters, the kernel makes the map itself (``in_kernel``). ``padding`` is what lies outside of
-    the tensor: one of :data:`~ptxforge.support.tensor_map.PADDINGS`."""
+    is made of parameters, the kernel makes the map itself (``in_kernel``). Outside of the tensor lies
+    ``padding``, one of :data:`~ptxforge.support.tensor_map.PADDINGS`."""
 
     base: Value
     dimensions: tuple[Dimension, ...]
