@@ -230,11 +230,13 @@ def _is_hidden_count(parameter: BlockArgument) -> bool:
 
 @attrs.frozen
 class TensorMap:
-    """A tensor in memory: its address, and sizes and strides in elements, outermost dimension first."""
+    """A tensor in memory: its address, and sizes and strides in elements, outermost dimension first;
+    ``padding`` lies outside of it."""
 
     address: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    padding: str = "zero"
 
 
 def _tensor_map(recipe: TensorMapRecipe, values: Mapping[str, Any]) -> TensorMap:
@@ -245,7 +247,7 @@ def _tensor_map(recipe: TensorMapRecipe, values: Mapping[str, Any]) -> TensorMap
         tuple(tensor_map.evaluate(entry, number) for entry in entries)
         for entries in (recipe.shape, recipe.strides)
     )
-    return TensorMap(number(recipe.base), shape, strides)
+    return TensorMap(number(recipe.base), shape, strides, recipe.padding)
 
 
 def _bind_one(parameter: BlockArgument, given: Any, memory: AddressSpace) -> Any:

@@ -119,7 +119,7 @@ def tensor_load(program, op, map, phase, destination, *rest):
 
 
 def _box(program, map, corner: list[int], tile_dims: tuple[int, ...], destination: np.ndarray) -> np.ndarray:
-    """The box's elements, in the destination's dimensions; zeros outside of the tensor."""
+    """The box's elements, in the destination's dimensions; the padding outside of the tensor."""
     address, inside = np.int64(map.address), np.True_
     for start, size, stride, dim in zip(corner, map.shape, map.strides, tile_dims, strict=True):
         index = np.int64(start)
@@ -130,7 +130,7 @@ def _box(program, map, corner: list[int], tile_dims: tuple[int, ...], destinatio
         inside = inside & (index >= 0) & (index < size)
         address = address + index * stride * destination.itemsize
     address, inside = (np.broadcast_to(x, destination.shape) for x in (address, inside))
-    tile = np.zeros(destination.shape, destination.dtype)
+    tile = np.full(destination.shape, np.nan if map.padding == "nan" else 0, destination.dtype)
     tile[inside] = program.memory.read(address[inside], destination.dtype)
     return tile
 

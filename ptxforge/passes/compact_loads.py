@@ -21,8 +21,8 @@ WHICH       Loads in a counted loop of which a product of the same loop uses not
             element by element.
 REPEATED    Along a dimension addresses and masks are equal in runs (``constancy``): they are computed anew
             for the first of each run. Ranges, splats, broadcasts and elementwise operations can be.
-SINGLE      Nor is a dimension of size 1 loaded that ``expand_dims`` made (``x[None, :]``): scales are
-            vectors, which TMA copies beside tiles.
+SINGLE      Nor are dimensions of size 1 loaded that ``expand_dims`` made (``x[None, :]``): scales are
+            vectors, which TMA copies beside tiles, and one matrix of several is a tile of rows and columns.
 """
 
 from __future__ import annotations
@@ -53,9 +53,11 @@ def compact_loads(function: Function, target: Target) -> bool:
     if any(isinstance(op.result.type, T.TensorType) for op in divided):
         facts = kept(AxisInfoAnalysis, function)
         found = [(load, run) for load in loads if (run := _run(load, facts)) is not None]
-        changed = any([_shorten(load, _EveryNth(*run)) for load, run in found])
-    loads = [load for load in function.walk(Load) if _feeds_a_product(load) and _single(load) is not None]
-    changed |= any([_shorten(load, _Without(_single(load))) for load in loads])
+        changed = any([_shorten(load, _EveryNth(*run)) is not None for load, run in found])
+    for load in [load for load in function.walk(Load) if _feeds_a_product(load)]:
+        while load is not None and (dim := _single(load)) is not None:
+            load = _shorten(load, _Without(dim))
+            changed |= load is not None
     if changed:
         erase_dead(function)
     return changed
@@ -102,19 +104,20 @@ def _single(load: Load) -> int | None:
     return shape.index(1) if len(shape) > 1 and 1 in shape else None
 
 
-def _shorten(load: Load, fewer: _Fewer) -> bool:
-    """Load what ``fewer`` leaves of the tile, and make the tile of it; whether that could be done."""
+def _shorten(load: Load, fewer: _Fewer) -> Load | None:
+    """Load what ``fewer`` leaves of the tile, and make the tile of it: the new load, if that could be
+    done."""
     operands = [fewer.of(v, fewer.dim) for v in load.operands]
     if None in operands:
         for op in reversed(fewer.made):
             op.erase()
-        return False
+        return None
     copy = load.clone({})
     copy.set_operands(operands)
     copy.result.type = fewer.type(load.result.type, fewer.dim)
     b = Builder.at(load)
     load.replace_with([fewer.spread(b, b.insert(copy).result, load.result.type)])
-    return True
+    return copy
 
 
 class _Fewer:
@@ -213,7 +216,7 @@ class _Without(_Fewer):
         return self.value(op, Broadcast, self.of(op.x, dim), type=self.type(op.result.type, dim))
 
     def _expanded(self, op: ExpandDims, dim: int) -> Value | None:
-        if op.axis == dim:
+        if op.axis == dim or set(op.x.type.shape) == {1}:  # of one element, whichever dimension goes
             return op.x
         axis = op.axis - (op.axis > dim)
         return self.value(op, ExpandDims, self.of(op.x, dim - (dim > op.axis)), axis=axis)

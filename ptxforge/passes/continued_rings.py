@@ -12,7 +12,7 @@ Rules
 -----
 CHAIN     The first loop is a chain (``chained_products.py``), whose copies lead by ``distance`` iterations.
 SAME      The loads of both read the same boxes of the same tensors at the same value of the counter, in the
-          same order, and want them in the same layout.
+          same order, and want them in the same layout, padded alike.
 EXACT     The second counter begins with the first one's upper bound, which the first surely reaches exactly,
           and both have the same step.
 FEW       The second loop has a known number of iterations, ``distance`` at most: so all its copies have been
@@ -76,7 +76,8 @@ def _are_same(loop: For, first: Load, following: For, second: Load, by_tma: Tens
     one, other = by_tma.rectangle(first), by_tma.rectangle(second)
     if None in (one, other) or one.base is not other.base or _tile_type(first) != _tile_type(second):
         return False
-    return _at(one, loop.induction, following.induction) == list(other.dimensions)
+    is_padded_alike = one.padding == other.padding
+    return is_padded_alike and _at(one, loop.induction, following.induction) == list(other.dimensions)
 
 
 def _tile_type(load: Load) -> T.MemDescType:

@@ -177,7 +177,7 @@ class TensorLoads:
             "shape": tuple(entry_of(d.size) for d in rectangle.dimensions),
             "strides": tuple(entry_of(d.stride) for d in rectangle.dimensions),
             "box": tuple(box), "swizzle": swizzle,
-        }  # fmt: skip
+        } | ({"padding": rectangle.padding} if rectangle.padding != "zero" else {})  # fmt: skip
         return map_parameter(self.function, attributes)
 
     def _made_here(self, rectangle: Rectangle, attributes: dict) -> Value:

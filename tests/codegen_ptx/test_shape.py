@@ -210,7 +210,10 @@ def test_flip(axis, layout, element):
 
 @pytest.mark.parametrize(
     ("bins", "element"),
-    [(16, T.I8), (128, T.I8), *((bins, wide) for bins in (16, 128, 512) for wide in (T.I32, T.I64))],
+    [
+        *((bins, T.I8) for bins in (16, 128, 256, 512)),
+        *((bins, wide) for bins in (16, 128, 512) for wide in (T.I32, T.I64)),
+    ],
     ids=str,
 )
 def test_histogram(bins, element):

@@ -27,7 +27,8 @@ def numpy_type(name: str) -> np.dtype:
 
 @attrs.frozen
 class LaunchedProgram:
-    """A kernel with its launch. ``arrays`` by parameter (outputs begin with ``o``), ``scalars`` likewise."""
+    """A kernel with its launch. ``arrays`` by parameter (outputs begin with ``o``), ``scalars`` likewise. Two
+    parameters may be given one array: then both point at the same memory."""
 
     name: str
     seed: int

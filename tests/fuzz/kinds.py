@@ -5,7 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 from ptxforge.support.target import Target, parse_target
-from tests.fuzz import attentions, corners, flows, generate, loops, orders, places, pointers, products, values
+from tests.fuzz import (
+    attentions,
+    combinations,
+    corners,
+    crowds,
+    echoes,
+    flows,
+    generate,
+    loops,
+    orders,
+    places,
+    pointers,
+    products,
+    roundings,
+    truths,
+    values,
+)
 from tests.fuzz.draw import LaunchedProgram
 from tests.fuzz.generate import Program
 
@@ -13,8 +29,10 @@ KINDS = {  # name: what generates them, and how many there are
     "loops": (loops.generate, 48), "places": (places.generate, 60), "values": (values.generate, 60),
     "pointers": (pointers.generate, 48), "products": (products.generate, 48),
     "attentions": (attentions.generate, 12), "flows": (flows.generate, 48), "corners": (corners.generate, 24),
+    "truths": (truths.generate, 48), "crowds": (crowds.generate, 36), "echoes": (echoes.generate, 36),
+    "roundings": (roundings.generate, 36),
 }  # fmt: skip
-HEADER = "import ptxforge\nimport ptxforge.language as tl\n" + orders.HELPERS
+HEADER = "import ptxforge\nimport ptxforge.language as tl\n" + orders.HELPERS + combinations.HELPERS
 TARGETS = ("sm_90a", "sm_80", "sm_89", "sm_90a", "sm_120")
 CTAS = (1, 1, 2, 1, 4, 1)
 """Of a program, on targets that have clusters."""

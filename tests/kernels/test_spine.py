@@ -12,6 +12,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import ptxforge
+import ptxforge.language as tl
 from benchmarks.dialects import load
 
 kernels = load("ptxforge")
@@ -126,6 +128,39 @@ def test_histogram(execute):
         kernels.histogram, (3,), [np.zeros(13, np.int32), x, 3000], {"BLOCK": 1024}, outputs=[0]
     ):
         np.testing.assert_array_equal(out, np.bincount(x, minlength=13))
+
+
+@ptxforge.jit
+def count(out, x, BINS: tl.constexpr):
+    tl.store(out + tl.arange(0, BINS), tl.histogram(tl.load(x + tl.arange(0, 256)), BINS))
+
+
+@pytest.mark.parametrize("bins", [8, 128, 256, 512])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int64])
+def test_histogram_of_narrow_and_of_negative_numbers(execute, dtype, bins):
+    """A type may hold fewer numbers than there are bins; negative ones are in none."""
+    x = np.arange(-64, 192).astype(dtype)
+    x[0] = np.iinfo(dtype).min
+    expected = np.bincount(x[(x >= 0) & (x < bins)], minlength=bins)
+    for (out,) in execute(count, (1,), [np.zeros(bins, np.int32), x], {"BINS": bins}, outputs=[0]):
+        np.testing.assert_array_equal(out, expected)
+
+
+@ptxforge.jit
+def pick(out, x, which, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(out + i, tl.gather(tl.load(x + i), tl.load(which + i), 0))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int64])
+def test_narrow_indices(execute, dtype):
+    """Those of an unsigned type are not negative."""
+    x = np.random.default_rng(1).integers(0, 1000, 256).astype(np.int32)
+    which = np.arange(256)[::-1] % (128 if dtype == np.int8 else 256)
+    for (out,) in execute(
+        pick, (1,), [np.zeros(256, np.int32), x, which.astype(dtype)], {"N": 256}, outputs=[0]
+    ):
+        np.testing.assert_array_equal(out, x[which])
 
 
 @pytest.mark.parametrize("shape", [(64, 64, 32), (100, 70, 45)])

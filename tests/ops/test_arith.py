@@ -137,6 +137,14 @@ def test_minimum_and_maximum(kind, type):
 
 
 @pytest.mark.parametrize("type", FLOATS, ids=str)
+@pytest.mark.parametrize("kind", [A.MinNumF, A.MaxNumF, A.MinimumF, A.MaximumF], ids=lambda k: k.name)
+def test_of_two_zeros_the_negative_one_is_smaller(kind, type):
+    x, y = (np.array(zeros).astype(type.numpy) for zeros in ([0.0, -0.0, 0.0, -0.0], [0.0, 0.0, -0.0, -0.0]))
+    negative = [False, True, True, True] if kind in (A.MinNumF, A.MinimumF) else [False, False, False, True]
+    assert np.signbit(evaluate(kind, x, y)).tolist() == negative
+
+
+@pytest.mark.parametrize("type", FLOATS, ids=str)
 @pytest.mark.parametrize("predicate", A.FLOAT_PREDICATES)
 def test_float_comparisons(predicate, type):
     x, y = floats(type, 14), floats(type, 15)

@@ -254,9 +254,7 @@ def test_join_split_trans():
       %n = addi %k, %t : tensor<8xi32>
       store %a, %n : (tensor<8xptr<i32>>, tensor<8xi32>)""", TILE + """
       %v = load %a : (tensor<8xptr<i32>>) -> tensor<8xi32>
-      %e = expand_dims %v {axis = 0} : (tensor<8xi32>) -> tensor<1x8xi32>
-      %k = reshape %e : (tensor<1x8xi32>) -> tensor<8xi32>
-      %n = addi %k, %r : tensor<8xi32>
+      %n = addi %v, %r : tensor<8xi32>
       store %a, %n : (tensor<8xptr<i32>>, tensor<8xi32>)""")  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.ir.ops.shape import Join, MakeRange
 from ptxforge.ir.parser import parse_function
 from ptxforge.layouts.conversion import Nothing
-from ptxforge.layouts.encodings import Blocked, DotOperand, Slice
+from ptxforge.layouts.encodings import Blocked, DotOperand, Slice, infer_join
 from ptxforge.passes.conversions import operand_layout
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
 from tests.passes.elementwise import elementwise, pointers
@@ -403,3 +403,18 @@ def test_a_pair_is_joined_only_in_neighbouring_registers():
     assert operand_layout(join, 0, layout) == join.lhs.type.layout
     other = Blocked(layout.size_per_thread, layout.threads_per_warp, layout.warps_per_cta, (1, 2, 0))
     assert operand_layout(join, 0, other) is None
+
+
+def test_halves_of_a_pair_that_many_lanes_hold():
+    """A layout is the joined one if it is the same map, by whatever name."""
+    half = "tensor<8x1xf32, #blocked<{sizePerThread = [1, 1], threadsPerWarp = [32, 1], warpsPerCTA = [1, 1], order = [1, 0]}>>"  # noqa: E501
+    pair = half.replace("8x1x", "8x1x2x").replace("[1, 1]", "[1, 1, 2]", 1).replace("[32, 1]", "[32, 1, 1]")
+    pair = pair.replace("warpsPerCTA = [1, 1]", "warpsPerCTA = [1, 1, 1]").replace("[1, 0]", "[2, 1, 0]")
+    (join,) = operations(parse_function(f"""func @f(%x: f32) attributes {{num_warps = 1}} {{
+      %a = splat %x : (f32) -> {half}
+      %p = join %a, %a : ({half}, {half}) -> {pair}
+      return
+    }}"""), Join)  # fmt: skip
+    shape, wide = join.result.type.shape, Blocked((1, 1, 2), (2, 1, 16), (1, 1, 1), (2, 0, 1))
+    found = operand_layout(join, 0, wide)
+    assert infer_join(found, shape[:-1]).linear(shape) == wide.linear(shape)

@@ -84,19 +84,25 @@ def atomic_cas(ctx: Lowering, op: ops.AtomicCAS) -> None:
     copies, owner_predicate = thread_owner(ctx, op.value.type)
     active = [i for i in range(len(places)) if not i & copies]
     access = _Access(ctx, op, element, True, alone=len(active) == 1)
-    kind = register_class(element)
+    kind = "h" if element.bits == 16 else register_class(element)
     result: list = [0] * len(places)
     access.fence_before()
     for i in active:
         old = b.new(kind)
-        compare, value = (_operand(b, ctx.get(v)[i], element) for v in (op.compare, op.value))
+        compare, value = (_swapped(b, ctx.get(v)[i], element) for v in (op.compare, op.value))
         if owner_predicate is not None:
             b.copy(old, 0)
         template = f"atom.global.{access.sem}.{op.scope}.cas.b{element.bits} %s, [%s+%s], %s, %s;"
         b.effect(template, old, *places[i], compare, value, guard=owner_predicate)
-        result[i] = old
+        result[i] = b.pure("cvt.u32.u16 %s, %s;", "r", old) if element is T.I16 else old
     access.fence_after()
     ctx.set(op, _share(ctx, op, result, element) if op.is_used else result)
+
+
+def _swapped(b: Builder, x, element: T.Type) -> Register:
+    """In a register as wide as the element; the instruction takes no wider one."""
+    word = _operand(b, x, element)
+    return b.pure("cvt.u16.u32 %s, %s;", "h", word) if element is T.I16 else word
 
 
 def _operand(b: Builder, x, element: T.Type) -> Register:

@@ -9,7 +9,7 @@ one warp, and a second butterfly combines them: log2(warps) times instead of war
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from ptxforge.codegen_ptx.lower.combining import Columns, Combiner
@@ -139,12 +139,9 @@ def _between_warps(
     transposed."""
     place = Scratch(ctx, slices, warp_bits, op.rows_of_warps)
     writers = _writer_mask(layout, op.axis)
-    start = op.scratch_offset
-    starts = []
-    for entries, element in zip(columns, combine.elements):
+    starts = _starts(op.scratch_offset, place.results * place.warps, combine.elements)
+    for start, entries, element in zip(starts, columns, combine.elements):
         place.write(start, [to_word(ctx.b, x, element) for x in entries], owner(ctx.b, writers))
-        starts.append(start)
-        start += place.results * place.warps * container_bytes(element.bits)
     barrier(ctx.b)
     if op.by_lanes:
         return _by_lanes(ctx, place, starts, len(warp_bits), combine)
@@ -153,6 +150,17 @@ def _between_warps(
         for at, element in zip(starts, combine.elements)
     ]
     return combine.tree([[per_warp[w] for per_warp in partials] for w in range(place.warps)])
+
+
+def _starts(start: int, count: int, elements: Sequence[T.Type]) -> list[int]:
+    """Where ``count`` partial results of each operand begin: the widest come first, so that vectors of all
+    are aligned."""
+    sizes = [container_bytes(element.bits) for element in elements]
+    starts = [0] * len(sizes)
+    for index in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
+        starts[index] = start
+        start += count * sizes[index]
+    return starts
 
 
 def _by_lanes(ctx: Lowering, place: Scratch, starts: list[int], bits: int, combine: Combiner) -> Columns:

@@ -320,7 +320,8 @@ def _count(ctx: Lowering, op: ops.Histogram, bins: int) -> None:
     for register, entry in enumerate(ctx.get(op.x)):
         if register & copies:
             continue
-        counted = integer_compare(b, "ult", entry, bins, element.bits)
+        fits = bins >> element.bits  # else the type does not hold the number of bins
+        counted = None if fits else integer_compare(b, "ult", entry, bins, element.bits)
         counted = b.both(counted, b.both(owns, masks[register] if masks is not None else None))
         value = _as_i32(b, entry, element) if element.bits == 64 else zero_extended(b, entry, element.bits)
         root, offset = b.split(b.add(base, b.mul(value, 4)))

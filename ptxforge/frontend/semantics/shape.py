@@ -242,7 +242,12 @@ def gather(ctx, src, index, axis):
     for dimension, (a, b) in enumerate(zip(x.shape, which.shape)):
         if dimension != along and a != b:
             raise ArgumentProblem("index", f"differs from 'src' in dimension {dimension}: {b} and {a}")
-    return ctx.op(S.Gather, x, which, axis=along)
+    return ctx.op(S.Gather, x, _extended(ctx, which), axis=along)
+
+
+def _extended(ctx: Context, x: TensorValue) -> TensorValue:
+    """Integers of 32 bits or more, for what does not know the sign of narrow ones."""
+    return convert.cast(ctx, x, L.int32) if x.dtype.primitive_bitwidth < 32 else x
 
 
 @implements(language.histogram)
@@ -252,6 +257,7 @@ def histogram(ctx, input, num_bins, mask=None):
         raise ArgumentProblem("input", f"must have one dimension, is {describe(x)}")
     bins = arguments.tile_shape((arguments.static_int(num_bins, "num_bins"),), "num_bins")
     held = mask_argument(ctx, mask, x.shape)
+    x = _extended(ctx, x)
     operands = [x] if held is None else [x, held]
     return ctx.typed(S.Histogram, *operands, dtype=L.int32, shape=bins)
 

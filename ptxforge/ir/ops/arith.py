@@ -12,6 +12,7 @@ import numpy as np
 from ptxforge.ir import definition as D
 from ptxforge.ir import facts
 from ptxforge.ir import types as T
+from ptxforge.ir.ops.extrema import extremum
 
 _UNSIGNED = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
@@ -421,28 +422,28 @@ class RemF(BinaryFloat):
 class MinNumF(BinaryFloat):
     """Minimum; a NaN loses against a number."""
 
-    function = np.fmin
+    function = extremum(np.fmin)
 
 
 @D.define("maxnumf", traits=[D.COMMUTATIVE], neutral=-np.inf)
 class MaxNumF(BinaryFloat):
     """Maximum; a NaN loses against a number."""
 
-    function = np.fmax
+    function = extremum(np.fmax)
 
 
 @D.define("minimumf", traits=[D.COMMUTATIVE], neutral=np.inf)
 class MinimumF(BinaryFloat):
     """Minimum; a NaN wins."""
 
-    function = np.minimum
+    function = extremum(np.minimum)
 
 
 @D.define("maximumf", traits=[D.COMMUTATIVE], neutral=-np.inf)
 class MaximumF(BinaryFloat):
     """Maximum; a NaN wins."""
 
-    function = np.maximum
+    function = extremum(np.maximum)
 
 
 _FLOAT_COMPARISONS = {

@@ -14,6 +14,7 @@ from ptxforge.ir import definition as D
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.arith import BinaryFloat
 from ptxforge.ir.ops.cast import convert_float
+from ptxforge.ir.ops.extrema import extremum
 
 
 class UnaryFloat(D.Elementwise):
@@ -268,5 +269,5 @@ class ClampF(D.Elementwise):
     def evaluate(self, x, low, high):
         with np.errstate(invalid="ignore"):
             if self.propagate_nan:
-                return np.minimum(np.maximum(x, low), high)
-            return np.fmin(np.fmax(x, low), high)
+                return extremum(np.minimum)(extremum(np.maximum)(x, low), high)
+            return extremum(np.fmin)(extremum(np.fmax)(x, low), high)

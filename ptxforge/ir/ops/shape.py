@@ -271,9 +271,11 @@ class Join(Operation):
         return [x.with_shape(x.shape + (2,), layout)]
 
     def operand_layout(self, layout, index):
-        half = encodings.infer_split(layout, self.result.type.shape)
+        shape = self.result.type.shape
+        half = encodings.infer_split(layout, shape)
         # A pair must be a thread's neighbours: no layout of the halves gives another order of registers.
-        return half if encodings.infer_join(half, self.lhs.type.shape) == layout else None
+        joined = encodings.infer_join(half, self.lhs.type.shape)
+        return half if joined.linear(shape) == layout.linear(shape) else None
 
     def result_layout(self, layout, index):
         return encodings.infer_join(layout, self.lhs.type.shape)
@@ -402,7 +404,8 @@ class Histogram(Operation):
 
 def as_unsigned_index(x: np.ndarray) -> np.ndarray:
     """Integers as non-negative 64-bit numbers (negative ones become huge)."""
-    return x.view(np.dtype(f"u{x.dtype.itemsize}")).astype(np.uint64).astype(np.int64) & 0x7FFFFFFFFFFFFFFF
+    unsigned = x.view(np.dtype(f"u{x.dtype.itemsize}")).astype(np.uint64)
+    return np.minimum(unsigned, np.uint64(2**63 - 1)).astype(np.int64)
 
 
 def check_tile_shape(shape: tuple[int, ...]) -> None:

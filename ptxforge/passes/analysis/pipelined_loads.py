@@ -4,9 +4,9 @@ Rules
 -----
 ELIGIBLE    A load is chosen when its value reaches a ``dot`` operand (through conversions, casts,
             transposes) or the address or mask of such a load, is not volatile, TMA copies its tile or its
-            threads copy at least 4 bytes at once, and what its mask leaves out is zero (or undefined). In a
-            loop without ``dot`` that asks for it (an explicit ``num_stages``) every tensor is eligible,
-            whatever its mask leaves out.
+            threads copy at least 4 bytes at once, and what its mask leaves out is zero (or undefined, or NaN
+            where TMA copies). In a loop without ``dot`` that asks for it (an explicit ``num_stages``) every
+            tensor is eligible, whatever its mask leaves out.
 LEVELS      A load that feeds no other is of level 0; one that feeds the address, mask or ``other`` of
             another, in the same iteration or in a later one, is one level above it. A load that feeds itself
             (the next element of a list) is not chosen: where an address needs it, it runs early, as a load.
@@ -96,6 +96,12 @@ def is_zero(value: Value) -> bool:
     return number is not None and number == 0 and math.copysign(1.0, number) > 0
 
 
+def is_nan(value: Value) -> bool:
+    """Whether a value is the constant NaN."""
+    number = constant_everywhere(value)
+    return number is not None and number != number
+
+
 # -- candidates -------------------------------------------------------------------------------------------
 
 
@@ -110,7 +116,7 @@ def _candidates(loop: For, by_tma: Callable[[Load], object]) -> list[Load]:
     if not dots:
         return eligible if _is_asked_for(loop) else []
     reached = _walk_back(loop, (operand for dot in dots for operand in (dot.a, dot.b)), carried=False)
-    return [op for op in eligible if op in reached and _leaves_out_zeros(op)]
+    return [op for op in eligible if op in reached and (_leaves_out_zeros(op) or by_tma(op))]
 
 
 def _is_eligible(op: Operation, by_tma: Callable[[Load], object]) -> bool:

@@ -20,6 +20,8 @@ ALIGNED     The pointer, the distances of rows and the first column of a tile ar
 BOUNDS      Masks compare an index of a row or column with a bound; the bound, counted from the tensor's
             beginning, must be made of kernel parameters alone: it is the tensor's size there. Without a mask
             there is no size. A lower bound must be the tensor's beginning. What masks leave out is zero.
+PADDED      Or NaN, of floats that a tensor map has an element type for (8-bit ones come as bytes), if the map
+            is made of parameters: one that a kernel makes of a tensor without elements has a zero.
 IN KERNEL   What is loaded through a descriptor may have any scalar as base, size and stride that the loop
             around the load does not compute: the kernel makes the map. Only where threads would copy less
             than 16 bytes at once (the last size is any number): else they are done sooner than a map.
@@ -58,7 +60,7 @@ from ptxforge.passes.analysis.linear_forms import (
     constant,
     multiply,
 )
-from ptxforge.passes.analysis.pipelined_loads import is_zero
+from ptxforge.passes.analysis.pipelined_loads import is_nan, is_zero
 from ptxforge.support.worklist import each_once
 
 UNBOUNDED = 1 << 31
@@ -84,11 +86,13 @@ class Dimension:
 @attrs.frozen
 class Rectangle:
     """What a load reads: what points at the tensor, and its dimensions, columns last. Where not all of this
-    is made of parameters, the kernel makes the map itself (``in_kernel``)."""
+    is made of parameters, the kernel makes the map itself (``in_kernel``). Outside of the tensor lies
+    ``padding``, one of :data:`~ptxforge.support.tensor_map.PADDINGS`."""
 
     base: Value
     dimensions: tuple[Dimension, ...]
     in_kernel: bool = False
+    padding: str = "zero"
 
     @property
     def scalars(self) -> list[Value]:
@@ -121,8 +125,7 @@ class Rectangles:
             self.in_kernel, self.forms = False, self._outside
 
     def _of(self, load: Load) -> Rectangle:
-        if load.other is not None and not is_zero(load.other):
-            raise NotLinear("what the mask leaves out is not zero")
+        padding = self._padding(load)
         form, type = self.forms.of(load.pointer), load.result.type
         base = form.base
         if not (self.in_kernel or self._is_parameter(base)):
@@ -136,11 +139,23 @@ class Rectangles:
         dimensions = (*dropped, *self._dimensions(type, attrs.evolve(form, start=start), bounds))
         if len(dimensions) > MOST_DIMENSIONS:
             raise NotLinear(f"a tensor of {len(dimensions)} dimensions")
-        found = Rectangle(base, dimensions, self.in_kernel)
+        found = Rectangle(base, dimensions, self.in_kernel, padding)
         if self.in_kernel:
             check_place(found, load)
         self._check_alignment(found, T.element_type(type).bytes)
         return found
+
+    def _padding(self, load: Load) -> str:
+        """See PADDED. Raises :class:`NotLinear`."""
+        if load.other is None or is_zero(load.other):
+            return "zero"
+        if not is_nan(load.other):
+            raise NotLinear("what the mask leaves out is neither zero nor NaN")
+        if T.element_type(load.result.type).bits <= 8:
+            raise NotLinear("what the mask leaves out is NaN, of floats of 8 bits")
+        if self.in_kernel:
+            raise NotLinear("what the mask leaves out is NaN, of a tensor that only the kernel knows")
+        return "nan"
 
     def _check_alignment(self, found: Rectangle, size: int) -> None:
         """What tensor maps demand of the base and of strides must hold for all calls that the kernel is

@@ -44,6 +44,16 @@ def reshape_twice(op: Reshape, rewriter: Rewriter) -> bool:
     return rewriter.replace(op, rewriter.value(Reshape, inner.x, type=op.result.type, **free))
 
 
+@RULES.on(Reshape)
+def reshape_of_one_more(op: Reshape, rewriter: Rewriter) -> bool:
+    """reshape (expand_dims x) → reshape x, in the tile stage"""
+    inner = op.x.defining_op
+    if type(inner) is not ExpandDims or op.result.type.layout is not None:
+        return False
+    free = {"allow_reorder": True} if op.allow_reorder else {}
+    return rewriter.replace(op, rewriter.value(Reshape, inner.x, type=op.result.type, **free))
+
+
 @RULES.on(Trans)
 def trans_identity(op: Trans, rewriter: Rewriter) -> bool:
     """trans x {order = [0, 1, …]} → x"""
