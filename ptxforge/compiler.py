@@ -265,18 +265,25 @@ def plain_option(name: str, value: Any) -> Any:
 
 
 def plain(name: str, value: Any, kind: type) -> Any:
-    """The integer or boolean that ``value`` equals, of whatever type it is: numpy's, a float. (A warm launch
-    finds by comparison what was prepared, so that ``4.0`` has to mean what ``4`` does.)
+    """The integer or boolean that ``value`` equals, of whatever type it is: numpy's, a float, an array
+    without dimensions. (A warm launch finds by comparison what was prepared, so that ``4.0`` has to mean
+    what ``4`` does.)
 
     Raises :class:`ArgumentError` for another value of the option ``name``.
     """
     try:
-        found = kind(getattr(value, "real", value))
-        if found == value and hash(found) == hash(value):
+        number = value.item() if is_array_of_one(value) else value
+        found = kind(getattr(number, "real", number))
+        if found == number and hash(found) == hash(number):
             return found
     except Exception:  # whatever int, a comparison and hash raise for what is no number
         pass
     raise ArgumentError(f"must be {'True or False' if kind is bool else 'an integer'}, is {value!r}", name)
+
+
+def is_array_of_one(value: Any) -> bool:
+    """Whether a value is an array without dimensions, of numpy's or torch's, which may change."""
+    return getattr(value, "shape", None) == () and hasattr(value, "__setitem__")
 
 
 def _plain_options(given: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from ptxforge.language.registry import LibraryFunction, constexpr_function
@@ -31,4 +32,4 @@ def next_power_of_2(n: int) -> int:
     >>> [next_power_of_2(n) for n in (1, 2, 3, 781, 1024)]
     [1, 2, 4, 1024, 1024]
     """
-    return 1 << max(0, n - 1).bit_length()
+    return 1 << max(0, operator.index(n) - 1).bit_length()

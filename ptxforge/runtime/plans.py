@@ -49,6 +49,7 @@ from typing import Any
 
 import attrs
 
+from ptxforge.compiler import is_array_of_one
 from ptxforge.driver import arrays
 from ptxforge.driver.device_array import DeviceArray
 from ptxforge.runtime import hooks, options
@@ -135,6 +136,7 @@ def launch_once(kernel: Any, grid: Any, bound: tuple, given: dict[str, Any]) -> 
     if kernel._globals:
         kernel._check_globals()
     _, stream = _with_options((), given)
+    _take_numbers(given)
     prepared = kernel._miss(bound, given)
     if type(grid) is not tuple and callable(grid):
         grid = grid(dict(zip(kernel.arg_names, bound, strict=True)) | given)
@@ -217,7 +219,8 @@ def _plan_lines(
     kernel._prepared.append(prepared)
     scope |= {
         "__type": type, "__tuple": tuple, "__len": len, "__wide": integer_key, "__plain": normalize_grid,
-        "__with_options": _with_options, "__prepared_by_key": prepared, "__kernel": kernel,
+        "__with_options": _with_options, "__take_numbers": _take_numbers, "__launch_once": launch_once,
+        "__prepared_by_key": prepared, "__kernel": kernel,
         "__callable": callable, "__compiled_in": _compiled_in, "__globals": kernel._globals,
         "__hooks": hooks.LAUNCH, "__hooked": hooks.fire, "__Failure": _FAILURES,
     }  # fmt: skip
@@ -248,6 +251,8 @@ def _plan_lines(
         "try:",
         "    __prepared = __prepared_by_key[__key]",
         "except (KeyError, TypeError):",
+        "    if __options and __take_numbers(__options):",
+        f"        return __launch_once(__kernel, __grid, {names}, __options | {{'stream': __stream}})",
         f"    __prepared = __prepared_by_key[__key] = __kernel._miss({names}, __options)",
         "if __prepared.volatile and __prepared.is_stale():",
         f"    __prepared = __prepared_by_key[__key] = __kernel._miss({names}, __options)",
@@ -386,6 +391,14 @@ def _with_options(key: tuple, given: dict[str, Any]) -> tuple[tuple, int | None]
     return (key, *given.items()), stream
 
 
+def _take_numbers(given: dict[str, Any]) -> bool:
+    """Replace options that are arrays without dimensions by what they hold; whether there are some. They may
+    hold something else in the next launch, so that none is kept for it."""
+    held = {name: value.item() for name, value in given.items() if is_array_of_one(value)}
+    given |= held
+    return bool(held)
+
+
 class WithOptions:
     """A kernel, for :func:`make_plan`, whose launches have these options unless they give others."""
 
@@ -393,6 +406,7 @@ class WithOptions:
         self._kernel, self._fixed = kernel, fixed
         self._globals, self._prepared = kernel._globals, kernel._prepared
         self._check_globals, self._refused = kernel._check_globals, kernel._refused
+        self.params, self.arg_names = kernel.params, kernel.arg_names
 
     def _miss(self, bound: tuple, given: dict[str, Any]) -> PreparedLaunch:
         return self._kernel._miss(bound, self._fixed | given)

@@ -34,6 +34,27 @@ def test_a_number_of_any_type(kernel, compiled, arrays, name, value, kind, is_wa
 
 
 @pytest.mark.parametrize("is_warm", [False, True])
+def test_a_number_in_an_array_that_changes(kernel, compiled, arrays, is_warm):
+    """What an array without dimensions holds at the launch counts, whatever it held before."""
+    number = np.array(4)
+    for _ in range(4 * is_warm):
+        kernel[(8,)](*arrays, 1000, num_warps=4)
+    for warps in (4, 4, 4, 8, 8, 4):
+        number[...] = warps
+        variant = kernel[(np.array(8),)](*arrays, 1000, num_warps=number, num_stages=np.array(2))
+        assert variant.artifact.num_warps == warps
+    assert [used["options"]["num_warps"] for used in compiled[is_warm:]] == [4, 8]
+    with pytest.raises(ArgumentError, match="'num_warps': must be an integer, is array"):
+        kernel[(8,)](*arrays, 1000, num_warps=np.array([4]))
+
+
+def test_an_array_as_an_option_ahead_of_a_launch():
+    four = np.array(4)
+    assert ptxforge.Config({}, num_warps=four).num_warps == 4
+    assert ptxforge.compile(add, signature={"x": "*fp32"}, constants={}, num_warps=four).num_warps == 4
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
 @pytest.mark.parametrize("kind", [bool, int, float, np.bool_, np.int32])
 @pytest.mark.parametrize("name", sorted({*SWITCHES} - {"warmup"}))
 def test_a_switch_of_any_type(kernel, compiled, arrays, name, kind, is_warm):
@@ -143,3 +164,9 @@ def test_denormal_powers_of_two(executor):
             powers[(1,)](x, out, **options_)
         results.append(set(out.tolist()))
     assert results == [{0.0}, {0.0}, {2.0**-127}]
+
+
+@pytest.mark.parametrize("kind", [int, np.int32, np.uint8, np.array])
+def test_sizes_of_numpy_s_types(kind):
+    assert ptxforge.next_power_of_2(kind(5)) == 8 and ptxforge.next_power_of_2(kind(0)) == 1
+    assert ptxforge.cdiv(kind(7), kind(2)) == 4
