@@ -65,3 +65,24 @@ def test_narrow_values_are_swapped(execute, dtype):
     for changed, found in execute(swap, (1,), [x, given, old], {"N": count}, outputs=[0, 2]):
         np.testing.assert_array_equal(found.astype(float), x.astype(float))
         np.testing.assert_array_equal(changed.astype(float), expected.astype(float))
+
+
+@ptxforge.jit
+def largest(x, out, steps, M: tl.constexpr, N: tl.constexpr):
+    i, j = tl.arange(0, M), tl.arange(0, N)
+    acc = tl.full((M,), float("nan"), tl.float32)
+    for step in range(steps):
+        acc = tl.maximum(acc, tl.max(tl.load(x + step * M * N + i[:, None] * N + j[None, :]), 1))
+    tl.store(out + i, acc)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_extrema_of_nothing_but_nan_are_nan(execute, steps):
+    """A loop that accumulates inside each thread begins with what no number notices, and no NaN either."""
+    x = np.full((2, 8, 128), np.nan, np.float32)
+    x[1, 3, 5] = 2
+    expected = np.full(8, np.nan, np.float32)
+    expected[3] = 2 if steps == 2 else np.nan
+    constants = {"M": 8, "N": 128}
+    for (out,) in execute(largest, (1,), [x, np.zeros(8, np.float32), steps], constants, outputs=[1]):
+        np.testing.assert_array_equal(out, expected)

@@ -418,14 +418,14 @@ class RemF(BinaryFloat):
     function = np.fmod
 
 
-@D.define("minnumf", traits=[D.COMMUTATIVE], neutral=np.inf)
+@D.define("minnumf", traits=[D.COMMUTATIVE], neutral=np.nan)
 class MinNumF(BinaryFloat):
     """Minimum; a NaN loses against a number."""
 
     function = extremum(np.fmin)
 
 
-@D.define("maxnumf", traits=[D.COMMUTATIVE], neutral=-np.inf)
+@D.define("maxnumf", traits=[D.COMMUTATIVE], neutral=np.nan)
 class MaxNumF(BinaryFloat):
     """Maximum; a NaN loses against a number."""
 
