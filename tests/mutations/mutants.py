@@ -69,7 +69,8 @@ MUTANTS = [
     ),
     Mutant(
         "products and sums stay apart", "ptxforge.passes.contract_products",
-        "return isinstance(value.defining_op, MulF) and", "return False and", "facts layer-norm-bf16-4096-4096-w2 sm_80",
+        "return isinstance(value.defining_op, MulF) and", "return False and",
+        "facts layer-norm-bf16-4096-4096-w2 sm_80",
     ),
     Mutant(
         "fragments are read before their tile is there", "ptxforge.passes.prefetch",

@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def _ended(*arguments: str) -> subprocess.CompletedProcess:
-    variables = os.environ | {"PYTHONPATH": str(ROOT), "PTXFORGE_CACHE_DIR": "off", "PTXFORGE_DEVICE": "emulator"}
+    settings = {"PYTHONPATH": str(ROOT), "PTXFORGE_CACHE_DIR": "off", "PTXFORGE_DEVICE": "emulator"}
+    variables = os.environ | settings
     command = [sys.executable, "-m", "tests.mutations.child", *arguments]
     return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=120)
 
