@@ -1,5 +1,5 @@
-"""Block pointers to matrices of several, boxes of one along a dimension: their tiles come as those of the matrix
-alone would, on every executor."""
+"""Block pointers to matrices of several, boxes of one along a dimension: their tiles come as those of the
+matrix alone would, on every executor."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_tma_copies_its_tiles(check, pad):
 
 @ptxforge.jit
 def masked(x, y, out, B, M, N, K, H, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """As ``batched``, with x of B times H matrices, the author's own pointers in four dimensions, and masks."""
+    """out[z, h] = x[z, h] @ y, by the author's own pointers in four dimensions, and masks."""
     z, h = tl.program_id(2) // H, tl.program_id(2) % H
     i, j, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
     one, head = z + tl.arange(0, 1), h + tl.arange(0, 1)
