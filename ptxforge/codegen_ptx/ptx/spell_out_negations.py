@@ -65,13 +65,15 @@ def spell_out_negations(code: list[Instruction], b: Builder) -> list[Instruction
 
 def _flows(arithmetic: list[Instruction], b: Builder) -> tuple[Flow, Flow]:
     """What each register is computed from, and what is computed from it."""
+    aliases = b.aliases
     sources, results = defaultdict(list), defaultdict(list)
     for instruction in arithmetic:
-        made, uses = _ends(instruction, b)
-        for one in made:
-            sources[one] += uses
-        for one in uses:
-            results[one] += made
+        form = instruction.form
+        operands = [b.resolved(x) if x in aliases else x for x in instruction.operands[form.guarded :]]
+        for one in operands[: form.results]:
+            sources[one] += operands[form.results :]
+        for one in operands[form.results :]:
+            results[one] += operands[: form.results]
     return sources, results
 
 
