@@ -3,9 +3,7 @@ tell what else the machine does. ``python -m benchmarks.compile_time`` measures 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 import ptxforge.language as tl
 from benchmarks.compile_time import KERNELS
 from ptxforge.compiler import compile_function
+from tests.calls import calls_of
 from tests.kernels.configured import BY_NAME, kernels
 
 CALLS = dict(zip(KERNELS, (6_000, 77_100, 79_800, 133_800), strict=True))
@@ -21,28 +20,16 @@ ROOM = 1.03
 """Whoever needs more says so here."""
 
 
-def calls_of(compiles: Callable[[], Any]) -> int:
-    """How often functions are called, and generators are resumed, when layouts and types are known."""
-    count = 0
-
-    def see(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event == "call"
-
+def calls_when_warm(compiles: Callable[[], Any]) -> int:
+    """How often functions are called when layouts and types are known."""
     compiles()
-    before = sys.getprofile()
-    sys.setprofile(see)
-    try:
-        compiles()
-    finally:
-        sys.setprofile(before)
-    return count
+    return calls_of(compiles)
 
 
 @pytest.mark.parametrize(("name", "target"), KERNELS)
 def test_a_warm_compilation(name, target):
     one = BY_NAME[name]
-    calls = calls_of(lambda: compile_function(
+    calls = calls_when_warm(lambda: compile_function(
         getattr(kernels, one.kernel), one.signature, one.constants, target, **one.options
     ))  # fmt: skip
     assert calls <= CALLS[name, target] * ROOM
@@ -58,7 +45,7 @@ def pairs(x, out, n, PAIRS: tl.constexpr):
 def test_work_grows_in_proportion():
     signature = {"x": "*fp32:16", "out": "*fp32:16", "n": "i32"}
     few, many = (
-        calls_of(lambda count=count: compile_function(
+        calls_when_warm(lambda count=count: compile_function(
             pairs, signature, {"PAIRS": count}, "sm_80", num_warps=4
         ))
         for count in (16, 64)

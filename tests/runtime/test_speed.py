@@ -12,6 +12,7 @@ import numpy as np
 
 import ptxforge
 from ptxforge.cli.demo_kernels import matmul
+from tests.calls import calls_of
 from tests.driver.fake_driver import FakeDriver, install
 
 
@@ -86,23 +87,6 @@ def test_a_bound_launch_with_a_new_number(kernel, arrays):
     assert _in_references(lambda: bound.update(n=next(numbers))()) < 1.9
 
 
-def _calls_of(launch) -> int:
-    """How often Python's functions are called, the fake driver's left out."""
-    count = 0
-
-    def see(frame, event, argument):
-        nonlocal count
-        count += event == "call" and "fake_driver" not in frame.f_code.co_filename
-
-    before = sys.getprofile()
-    sys.setprofile(see)
-    try:
-        launch()
-    finally:
-        sys.setprofile(before)
-    return count
-
-
 def test_launches_with_tensor_maps(monkeypatch):
     """Maps of arguments that were given before, here in turn, are not made again: at most three calls find
     one, and none does where the launch itself is known."""
@@ -119,7 +103,9 @@ def test_launches_with_tensor_maps(monkeypatch):
     assert not launch(False).artifact.tensor_maps
     for first in (1, 0, 1, 0):
         launch(True, first), launch(False, first)
-    with_maps, without = (_calls_of(lambda: launch(maps, 1)) for maps in (True, False))
+    with_maps, without = (
+        calls_of(lambda: launch(maps, 1), without="fake_driver") for maps in (True, False)
+    )
     assert len(driver.tensor_maps) == 3
     assert with_maps - without <= 2 * 3
 
