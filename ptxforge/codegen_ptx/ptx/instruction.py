@@ -177,7 +177,9 @@ def places_naming(code: Sequence[Instruction], registers: Set) -> Iterator[int]:
 
 def places_with(code: Sequence[Instruction], chosen: Callable[[Form], object]) -> Iterator[int]:
     """Those of a ``chosen`` form."""
-    return places_of(code, "form", set(filter(chosen, set(map(attrgetter("form"), code)))))
+    forms = [*map(attrgetter("form"), code)]
+    wanted = set(filter(chosen, set(forms)))
+    return compress(count(), map(wanted.__contains__, forms)) if wanted else iter(())
 
 
 def text_of(code: Sequence[Instruction], names: Names, why: bool = False) -> str:

@@ -21,7 +21,8 @@ no negation. No target is exempt: a driver assembles PTX for older targets for t
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
+from functools import cached_property
 from itertools import chain
 
 from ptxforge.codegen_ptx.ptx.builder import Builder
@@ -46,15 +47,17 @@ def spell_out_negations(code: list[Instruction], b: Builder) -> list[Instruction
     """The instructions, with a complement and a sum for each difference, and for each product, that a chain
     of signed extrema reads and that may be a negation."""
     extrema = [code[place] for place in places_with(code, _is_extremum)]
-    candidates = [place for place in places_with(code, _may_negate) if _negates(code[place])]
-    if not extrema or not candidates:
+    if not extrema:
         return code
-    sources, results = _flows([code[place] for place in places_with(code, _computes)], b)
+    candidates = [place for place in places_with(code, _may_negate) if _negates(code[place])]
+    if not candidates:
+        return code
+    flows = _Flows([code[place] for place in places_with(code, _computes)], b)
     read = set()
     for opcode in {extremum.form.opcode for extremum in extrema}:
-        read |= _read_by_chains([x for x in extrema if x.form.opcode == opcode], sources, results, b)
+        read |= _read_by_chains([x for x in extrema if x.form.opcode == opcode], flows, b)
     candidates = [x for x in candidates if not read.isdisjoint(map(b.resolved, code[x].definitions))]
-    varying = _varying(code, [code[place] for place in candidates], results, b)
+    varying = _varying(code, [code[place] for place in candidates], flows, b)
     result, done = [], 0
     for place in candidates:
         if (spelled := _spelled_out(code[place], varying, b)) is not None:
@@ -63,18 +66,35 @@ def spell_out_negations(code: list[Instruction], b: Builder) -> list[Instruction
     return result + code[done:] if done else code
 
 
-def _flows(arithmetic: list[Instruction], b: Builder) -> tuple[Flow, Flow]:
-    """What each register is computed from, and what is computed from it."""
-    aliases = b.aliases
-    sources, results = defaultdict(list), defaultdict(list)
-    for instruction in arithmetic:
-        form = instruction.form
-        operands = [b.resolved(x) if x in aliases else x for x in instruction.operands[form.guarded :]]
-        for one in operands[: form.results]:
-            sources[one] += operands[form.results :]
-        for one in operands[form.results :]:
-            results[one] += operands[: form.results]
-    return sources, results
+class _Flows:
+    """What each register is computed from by ``arithmetic`` (``sources``), and what is computed from it
+    (``results``): each made when it is asked for, which the latter seldom is."""
+
+    def __init__(self, arithmetic: list[Instruction], b: Builder):
+        self.arithmetic, self.b = arithmetic, b
+
+    @cached_property
+    def sources(self) -> Flow:
+        found = defaultdict(list)
+        for made, read in self._ends():
+            for one in made:
+                found[one] += read
+        return found
+
+    @cached_property
+    def results(self) -> Flow:
+        found = defaultdict(list)
+        for made, read in self._ends():
+            for one in read:
+                found[one] += made
+        return found
+
+    def _ends(self) -> Iterator[tuple[list, list]]:
+        aliases, resolved = self.b.aliases, self.b.resolved
+        for instruction in self.arithmetic:
+            form = instruction.form
+            operands = [resolved(x) if x in aliases else x for x in instruction.operands[form.guarded :]]
+            yield operands[: form.results], operands[form.results :]
 
 
 def _ends(instruction: Instruction, b: Builder) -> tuple[list[Register], list[Register]]:
@@ -83,14 +103,17 @@ def _ends(instruction: Instruction, b: Builder) -> tuple[list[Register], list[Re
     return [*map(b.resolved, instruction.definitions)], uses
 
 
-def _read_by_chains(extrema: list[Instruction], sources: Flow, results: Flow, b: Builder) -> Set[Register]:
+def _read_by_chains(extrema: list[Instruction], flows: _Flows, b: Builder) -> Set[Register]:
     """What reaches those that read another one's result, or their own in a loop, or have theirs read by
     one."""
     ends = [_ends(extremum, b) for extremum in extrema]
-    read = _reached(chain.from_iterable(uses for _, uses in ends), sources)
-    behind = _reached({x for made, _ in ends for x in made} & read, results)
+    read = _reached(chain.from_iterable(uses for _, uses in ends), flows.sources)
+    first = {x for made, _ in ends for x in made} & read
+    if not first:
+        return first
+    behind = _reached(first, flows.results)
     chained = [uses for made, uses in ends if not (read.isdisjoint(made) and behind.isdisjoint(uses))]
-    return _reached(chain.from_iterable(chained), sources)
+    return _reached(chain.from_iterable(chained), flows.sources)
 
 
 def _reached(registers: Iterable[Register], flow: Flow) -> Set[Register]:
@@ -105,14 +128,14 @@ def _reached(registers: Iterable[Register], flow: Flow) -> Set[Register]:
 
 
 def _varying(
-    code: list[Instruction], candidates: list[Instruction], results: Flow, b: Builder
+    code: list[Instruction], candidates: list[Instruction], flows: _Flows, b: Builder
 ) -> Set[Register]:
     """What may be a constant of an iteration: variables of loops, and what is computed from them. Asked for
     products alone."""
     if not any(map(_has_factors, candidates)):
         return frozenset()
     definitions = Counter(b.resolved(x) for instruction in code for x in instruction.definitions)
-    return _reached([x for x, count in definitions.items() if count > 1], results)
+    return _reached([x for x, count in definitions.items() if count > 1], flows.results)
 
 
 def _is_extremum(form: Form) -> bool:
