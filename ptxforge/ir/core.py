@@ -12,6 +12,7 @@ Definitions of operations live in ``ptxforge.ir.ops``; :mod:`ptxforge.ir.definit
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import count, repeat
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ptxforge.ir.interfaces import Interfaces
@@ -131,9 +132,7 @@ class Operation(Interfaces):
         self.operands: tuple[Value, ...] = tuple(operands)
         for index, value in enumerate(self.operands):
             value.uses[self, index] = None
-        self.results: tuple[OpResult, ...] = ()
-        for type in result_types:  # mostly one
-            self.results = (*self.results, OpResult(type, self, len(self.results)))
+        self.results: tuple[OpResult, ...] = tuple(map(OpResult, result_types, repeat(self), count()))
         self.attributes: dict[str, Any] = attributes if attributes is not None else {}
         self.regions: tuple[Region, ...] = tuple(regions)
         for region in self.regions:

@@ -37,8 +37,9 @@ class Walked:
             every, here = [], self.first
             while here is not None:
                 every.append(here)
-                for region in here.regions:
-                    every += region.block.walk()
+                if here.regions:
+                    for region in here.regions:
+                        every += region.block.walk()
                 here = here.next
             self.listed = {None: tuple(every)}
         found = self.listed.get(kind)

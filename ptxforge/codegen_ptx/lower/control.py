@@ -51,7 +51,7 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
     induction = general_shape(b, [lower], op.induction.type)
     values = zip(op.carried, op.initial, op.body.terminator.values, strict=True)
     shapes = [carried_shape(b, argument, ctx.get(start), after) for argument, start, after in values]
-    registers = [[b.new(shape.kind) for _ in shape.initial] for shape in shapes]
+    registers = [b.several(shape.kind * len(shape.initial)) for shape in shapes]
     counter = [b.new(induction.kind)]
     _copy_initial(b, [induction, *shapes], [counter, *registers])
     if enters != 1:
@@ -124,7 +124,7 @@ def _lower_again(ctx: Lowering, op: ops.Recompute) -> None:
 def lower_while(ctx: Lowering, op: ops.While) -> None:
     b = ctx.b
     shapes = [general_shape(b, ctx.get(v), v.type) for v in op.initial]
-    registers = [[b.new(shape.kind) for _ in shape.initial] for shape in shapes]
+    registers = [b.several(shape.kind * len(shape.initial)) for shape in shapes]
     _copy_initial(b, shapes, registers)
     end, top = b.label("while_end"), b.label("while")
     loop = b.place(top)

@@ -115,7 +115,7 @@ def store_words(b: Builder, address, words: list, predicate=None) -> None:
 
 def load_words(b: Builder, address, count: int, kind: str, head: str = "ld.shared") -> list[Register]:
     """A vector load of words of class ``kind`` from shared memory."""
-    words = [b.new(kind) for _ in range(count)]
+    words = b.several(kind * count)
     vector_load(b, head, words, "b64" if kind in "qd" else "b32", address)
     return words
 

@@ -84,7 +84,7 @@ def _execute(b: Builder, op: InlineAsm, group: list[list]) -> list[list]:
     key = (template, tuple(inputs), *kinds)
     outputs = b.known(key) if op.pure else None
     if outputs is None:
-        outputs = [b.new(kind) for kind in kinds]
+        outputs = b.several(kinds)
         every = (*outputs, *inputs)
         operands = (*outputs, *[every[index] for index in order])
         kind = PURE if op.pure and outputs else EFFECT

@@ -34,8 +34,8 @@ def multiply(ctx: Lowering, op: Dot) -> None:
     for step in steps:
         ctx.before_product(op)
         old = sums.operands(step.c)
-        new = tuple([b.new(word.kind) for word in old])
-        b.effect(template, *new, *map(left, step.a), *map(right, step.b), *old)
+        new = b.several([word.kind for word in old])
+        b.effect(template, *new, *map(left.__getitem__, step.a), *map(right.__getitem__, step.b), *old)
         sums.assign(step.c, new)
     ctx.set(op, sums.entries)
 
@@ -52,26 +52,23 @@ def _template(b: Builder, op: Dot, step: Step) -> str:
     return f"mma.sync.aligned.{shape}.row.col.{sums}.{first}.{second}.{sums} {', '.join(slots)};"
 
 
-class _Words:
-    """The 32-bit registers of an operand (64-bit for f64)."""
+class _Words(dict):
+    """The 32-bit registers of an operand (64-bit for f64) by those of its elements, each when it is needed
+    first."""
 
     def __init__(self, b: Builder, entries: list, element: T.Type):
         self.b, self.entries, self.element = b, entries, element
-        self.found: dict[tuple, Register] = {}
 
-    def __call__(self, registers: Registers) -> Register:
-        if registers is None:
-            return self.b.register(0, "d" if self.element is T.F64 else "r")
-        word = self.found.get(registers)
-        if word is None:
-            word = self.found[registers] = self._word(registers)
-        return word
-
-    def _word(self, registers: tuple[int, ...]) -> Register:
+    def __missing__(self, registers: Registers) -> Register:
         b = self.b
-        if self.element.bits >= 32:
-            return b.register(self.entries[registers[0]], register_class(self.element))
-        return b.register(pack(b, [self.entries[r] for r in registers], self.element), "r")
+        if registers is None:
+            word = b.register(0, "d" if self.element is T.F64 else "r")
+        elif self.element.bits >= 32:
+            word = b.register(self.entries[registers[0]], register_class(self.element))
+        else:
+            word = b.register(pack(b, [self.entries[r] for r in registers], self.element), "r")
+        self[registers] = word
+        return word
 
 
 class _Accumulator:
@@ -94,9 +91,9 @@ class _Accumulator:
                 return tuple([b.register(x, self.kind) for x in values])
         return values
 
-    def assign(self, registers: tuple[int | None, ...], words: tuple[Register, ...]) -> None:
+    def assign(self, registers: tuple[int | None, ...], words: list[Register]) -> None:
         if self.element is T.F16:
-            words = tuple(x for word in words for x in unpack(self.b, word, T.F16))
+            words = [x for word in words for x in unpack(self.b, word, T.F16)]
         for register, word in zip(registers, words, strict=True):
             if register is not None:
                 self.entries[register] = word

@@ -14,22 +14,22 @@ from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 
 
-def unpack(b: Builder, word: Register, element: T.Type) -> list[Register]:
+def unpack(b: Builder, word: Register, element: T.Type) -> tuple[Register, ...]:
     """The elements in a 32-bit ``word``, lowest first."""
     if element.bits == 32:
-        return [word]
+        return (word,)
     if register_class(element) == "h":
-        parts = list(b.pure_many("mov.b32 {%s, %s}, %s;", "hh", word))
+        parts = b.pure_many("mov.b32 {%s, %s}, %s;", "hh", word)
         if element is T.BF16:  # an f32 is its word, shifted or masked
             for place, part in enumerate(parts):
                 b.remember(("half", part), (word, place))
     elif element.bits == 16:
-        parts = [word, b.pure("shr.u32 %s, %s, %s;", "r", word, 16)]
+        parts = word, b.pure("shr.u32 %s, %s, %s;", "r", word, 16)
     else:
-        parts = [word] + [b.pure("shr.u32 %s, %s, %s;", "r", word, 8 * i) for i in (1, 2, 3)]
+        parts = word, *[b.pure("shr.u32 %s, %s, %s;", "r", word, 8 * i) for i in (1, 2, 3)]
         for index, part in enumerate(parts[1:], 1):
             b.remember(("byte of", part), (word, index))
-    b.remember(("pack", tuple(parts)), word)
+    b.remember(("pack", parts), word)
     return parts
 
 
@@ -131,9 +131,9 @@ def fresh_words(b: Builder, count: int, element: T.Type) -> tuple[list[Register]
     """Destination registers of a vector access of ``count`` elements, and their PTX type."""
     bits = element.bits
     if bits < 32 <= count * bits:
-        return [b.new("r") for _ in range(count * bits // 32)], "b32"
+        return b.several("r" * (count * bits // 32)), "b32"
     kind = "r" if element is T.I1 else register_class(element)
-    return [b.new(kind) for _ in range(count)], f"b{max(bits, 8)}"
+    return b.several(kind * count), f"b{max(bits, 8)}"
 
 
 def elements_of(b: Builder, words: Sequence[Register], count: int, element: T.Type) -> list:

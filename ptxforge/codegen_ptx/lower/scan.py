@@ -168,7 +168,7 @@ class _Scanner:
         b, kinds = self.b, [register_class(e) for e in self.elements]
         if "p" in kinds:
             return self._chosen(condition, new, old)
-        results = tuple(b.new(kind) for kind in kinds)
+        results = tuple(b.several(kinds))
         for result, x, y, kind in zip(results, new, old, kinds):
             b.copy(result, b.plain(y))
             b.effect(MOVES[kind], result, b.plain(x), guard=condition)

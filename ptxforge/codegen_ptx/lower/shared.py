@@ -117,7 +117,7 @@ def _matrix_piece(
 
     def load() -> None:
         address = swizzled_address(b, tile, plan.address.columns, plan.thread_bits, one.offset, element.bytes)
-        words = [b.new(kind) for _ in one.registers]
+        words = b.several(kind * len(one.registers))
         b.effect(template, *words, *b.split(address))
         for word, registers in zip(words, one.registers):
             for register, entry in zip(registers, unpack(b, word, element), strict=True):

@@ -100,7 +100,7 @@ def _accumulators(ctx: Lowering, op: ops.DotAsync) -> tuple[list[Register], bool
         return words, False
     b, element = ctx.b, op.element
     kind = "r" if element is T.F16 else register_class(element)
-    registers = [b.new(kind) for _ in words]
+    registers = b.several(kind * len(words))
     for register, word in zip(registers, words):
         b.copy(register, _ZEROS[element] if begun.is_zero else word)
     return registers, begun.is_zero

@@ -17,7 +17,7 @@ plain operand.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ptxforge.codegen_ptx.ptx.constants import wrap
@@ -163,6 +163,12 @@ class Builder:
         self.count += 1
         return Register(kind, self.count)
 
+    def several(self, kinds: Sequence[str]) -> list[Register]:
+        """Fresh registers of these kinds."""
+        first = self.count + 1
+        self.count += len(kinds)
+        return [*map(Register, kinds, range(first, self.count + 1))]
+
     def pure(self, syntax: str, kind: str, *operands) -> Register:
         """The result, a register of this kind, of an instruction without effects. The result is the first
         operand of the syntax."""
@@ -180,7 +186,7 @@ class Builder:
         key = (syntax, operands)
         found = self._numbers.get(key)
         if found is None:
-            found = tuple([self.new(kind) for kind in kinds])
+            found = tuple(self.several(kinds))
             self.code.append(Instruction(syntax, (*found, *operands), PURE, self.location, self.why))
             self._numbers[key] = found
             self._log.append(key)

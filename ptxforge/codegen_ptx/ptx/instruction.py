@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from functools import lru_cache
 from itertools import chain, compress, count, pairwise
 from operator import attrgetter, is_not, not_
@@ -156,13 +156,10 @@ def copied(destination: Register, source, location: Location | None = None, why:
     return Instruction(MOVES[destination.kind], (destination, source), COPY, location, why)
 
 
-def rename(code: Iterable[Instruction], same: dict[Register, Register]) -> None:
+def rename(code: Sequence[Instruction], same: dict[Register, Register]) -> None:
     """Put other registers in the place of some."""
-    if same:
-        disjoint = same.keys().isdisjoint
-        for instruction in code:
-            if not disjoint(instruction.operands):
-                instruction.replace(same)
+    for place in places_naming(code, same.keys()) if same else ():
+        code[place].replace(same)
 
 
 def places_of(code: Sequence[Instruction], name: str, chosen: Set) -> Iterator[int]:

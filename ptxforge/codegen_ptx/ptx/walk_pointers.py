@@ -22,7 +22,7 @@ from itertools import chain
 from operator import or_
 
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.instruction import COPY, LABEL, PURE, Carry, Instruction, rename
+from ptxforge.codegen_ptx.ptx.instruction import COPY, LABEL, PURE, Carry, Instruction, places_naming, rename
 from ptxforge.codegen_ptx.ptx.pointers import SUM, Term, sum_of, terms_of
 from ptxforge.codegen_ptx.ptx.registers import MOVES, Register
 from ptxforge.codegen_ptx.ptx.sink_rare import drop_dead
@@ -104,10 +104,9 @@ class _Loop:
     def _changing(self) -> set[Register]:
         """Of the registers that addresses add, those that the loop assigns."""
         found = list(self.carry.operands[::2])
-        disjoint = self.roots.isdisjoint
-        for instruction in self.code[self.top : self.end] if self.roots else ():
-            if not disjoint(instruction.operands):
-                found += instruction.definitions
+        body = self.code[self.top : self.end] if self.roots else ()
+        for place in places_naming(body, self.roots):
+            found += body[place].definitions
         return self.roots.intersection(found)
 
     def walked(self) -> list[Instruction]:
@@ -222,7 +221,7 @@ class _Loop:
                 left = _without(terms, taken)
                 self.next[register] = x.beside() if left or offset else pointer
                 self.ends += self._sum(self.next[register], pointer, left, offset, COMMON)
-        if taken and any(pointer in instruction.operands for instruction in self.code[self.end + 1 :]):
+        if taken and next(places_naming(self.code[self.end + 1 :], {pointer}), None) is not None:
             whole = pointer.beside()
             self.taken[whole] = pointer, taken
             self.behind += self._sum(whole, pointer, _without((), taken), 0, COMMON)
