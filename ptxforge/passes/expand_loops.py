@@ -188,8 +188,6 @@ class LoopExpander:
         return list(found)
 
     def _is_of_body(self, value: Value) -> bool:
-        if isinstance(value, BlockArgument):
-            return value.block is self.loop.body
         return value.owner_block is self.loop.body
 
     def _check_legal(self) -> None:
@@ -253,8 +251,7 @@ class LoopExpander:
                     self._induction(iteration), beyond, self.builder
                 )
             clone = self.builder.insert(op.clone(mapping))
-            if "ordered" in clone.attributes:
-                del clone.attributes["ordered"]
+            clone.attributes.pop("ordered", None)
             if not is_certain:
                 predicate_access(clone, self.flags[iteration, beyond], Builder.at(clone))
             self.made.setdefault(iteration, {}).update(zip(op.results, clone.results))
@@ -315,13 +312,15 @@ class LoopExpander:
         for lagged, argument in carried.items():
             source = lagged.source
             argument.hint = old.carried[source].hint if isinstance(source, int) else source.hint
-        self._fill(new, carried)
         place = dict(zip(needed, new.results))
-        self._replace_results(self._finish(place) if self.schedule.peeled else place)
+        ends = self._finish(place) if self.schedule.peeled else place
+        self._fill(new, carried)
+        self._replace_results(ends)
         old.erase()
         return new
 
     def _fill(self, new: For, carried: dict[_Lagged, Value]) -> None:
+        """Move the operations of the old body to the new one, where they have other operands."""
         b = Builder(new.body, location=self.loop.location)
         now: dict[Value, Value] = {}
         ahead: dict[int, Value] = {self.last: new.induction}
@@ -341,10 +340,12 @@ class LoopExpander:
             is_certain = stage + beyond >= self.last - self.schedule.peeled
             if not is_certain and (stage, beyond) not in flags:
                 flags[stage, beyond] = self._exists(induction(stage), beyond, b)
-            clone = b.insert(op.clone(mapping))
+            for nested in op.walk():
+                nested.set_operands(map(mapping.get, nested.operands, nested.operands))
+            b.insert(op.remove())
             if not is_certain:
-                predicate_access(clone, flags[stage, beyond], Builder.at(clone))
-            now.update(zip(op.results, clone.results))
+                predicate_access(op, flags[stage, beyond], Builder.at(op))
+            now.update(zip(op.results, op.results))
         b.create(Yield, *(self._next(lagged, now, carried) for lagged in carried))
 
     def _look_up(
