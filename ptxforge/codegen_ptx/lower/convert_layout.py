@@ -72,7 +72,7 @@ def _to_word(b: Builder, group: list, element: T.Type) -> Register:
     return b.register(pack(b, group + [0] * (32 // element.bits - len(group)), element), "r")
 
 
-def _from_word(b: Builder, word: Register, element: T.Type, count: int) -> list:
+def _from_word(b: Builder, word: Register, element: T.Type, count: int) -> Sequence:
     return [from_word(b, word, element)] if count == 1 else unpack(b, word, element)[:count]
 
 

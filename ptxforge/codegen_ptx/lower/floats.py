@@ -159,7 +159,7 @@ def fp8_pair_to_f16(b: Builder, pair: Register, element: T.Type) -> tuple[Regist
     """Two 8-bit floats in a 16-bit register as two f16 (needs the native conversion)."""
     b.require(8, 1) if b.target.sm == 89 else b.require(7, 8)
     word = b.pure(f"cvt.rn.f16x2.{_FP8_NAMES[element]} %s, %s;", "r", pair)
-    return tuple(unpack(b, word, T.F16))
+    return unpack(b, word, T.F16)
 
 
 # -- narrowing -------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def from_f32(b: Builder, x, element: T.Type, rounding: str = "rtne"):
 _ROUND = {"rtne": "rn", "rtz": "rz"}
 
 
-def pair_from_f32(b: Builder, low, high, element: T.Type, rounding: str = "rtne") -> list[Register]:
+def pair_from_f32(b: Builder, low, high, element: T.Type, rounding: str = "rtne") -> Sequence[Register]:
     """Two f32 as two f16 or bf16 in one instruction."""
     low, high = b.register(low, "f"), b.register(high, "f")
     word = b.pure(f"cvt.{_ROUND[rounding]}.{element.name}x2.f32 %s, %s, %s;", "r", high, low)
@@ -192,7 +192,7 @@ def f32_to_fp8(b: Builder, x, element: T.Type, rounding: str = "rtne"):
     return _f32_to_fp8_by_integers(b, x, element, rounding)
 
 
-def fp8_pair_from_f32(b: Builder, elements: Sequence, element: T.Type) -> list[Register]:
+def fp8_pair_from_f32(b: Builder, elements: Sequence, element: T.Type) -> Sequence[Register]:
     """Four f32 as four 8-bit floats by two native conversions."""
     low = _native_fp8_pair(b, elements[0], elements[1], element)
     high = _native_fp8_pair(b, elements[2], elements[3], element)

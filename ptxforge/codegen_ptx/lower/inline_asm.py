@@ -173,7 +173,7 @@ def _result_class(letter: str, element: T.Type, share: int) -> str:
     return own if share == 1 and DECLARED[own] == DECLARED[kind] else kind
 
 
-def _elements(b: Builder, register: Register, element: T.Type, share: int) -> list:
+def _elements(b: Builder, register: Register, element: T.Type, share: int) -> Sequence:
     """The elements, lowest first, in a result's register."""
     own, held = register_class(element), register.kind
     if own == held and share == 1:
