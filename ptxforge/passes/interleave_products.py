@@ -57,22 +57,15 @@ def interleave_products(function: Function, target: Target) -> bool:
 
 @attrs.define(slots=True, eq=False)
 class _Piece:
-    """A piece of ``op`` that waits: when it is done, ``registers`` of the result are known. ``start`` counts
-    the products' instructions in front of ``op``, ``place`` those in front of the piece (-1: not given)."""
+    """A piece of ``op`` that waits: when it is done, ``registers`` of what is read, ``value`` (None for a
+    copy), are known. ``start`` counts the products' instructions in front of ``op``, ``place`` those in front
+    of the piece (-1: not given)."""
 
     op: Operation
+    value: Value | None
     registers: tuple[int, ...]
     start: int
     place: int = -1
-
-    @property
-    def is_copy(self) -> bool:
-        return _is_copy(self.op)
-
-    @property
-    def value(self) -> Value | None:
-        """What is read; None for a copy."""
-        return None if self.is_copy else self.op.result
 
 
 class _Dealer:
@@ -95,9 +88,11 @@ class _Dealer:
             elif op.stored is not None:
                 self._leave_parts_to_store()
             elif _is_stored_in_parts(op):
-                self.waiting.append(_Piece(op, (), self.products))
-            elif isinstance(op, Piecewise) and op.may_wait and (self.has_products or not _is_copy(op)):
-                self.waiting += [_Piece(op, registers, self.products) for registers in op.pieces()]
+                self.waiting.append(_Piece(op, op.result, (), self.products))
+            elif isinstance(op, Piecewise) and op.may_wait:
+                value = None if op.get_effects().starts == COPIES else op.result
+                if self.has_products or value is not None:
+                    self.waiting += [_Piece(op, value, part, self.products) for part in op.pieces()]
         self._write()
         return self.changed
 
@@ -145,8 +140,8 @@ class _Dealer:
         count = len(uses)
         for side, value in enumerate((dot.a, dot.b)):
             self._place_own(value, [registers[side] for registers in uses], lead, dot)
-        reads = [piece for piece in self.waiting if not piece.is_copy]
-        copies = [piece for piece in self.waiting if piece.is_copy]
+        reads = [piece for piece in self.waiting if piece.value is not None]
+        copies = [piece for piece in self.waiting if piece.value is None]
         now = copies[: _share(dot, count)] if _another_follows(dot) else copies
         self.waiting = copies[len(now) :]
         self._spread(reads, now, count)
@@ -162,7 +157,7 @@ class _Dealer:
         for piece in own:
             use = min((first[r] for r in piece.registers if r in first), default=0)
             self._place(piece, max(0, use - lead))
-            self.waiting.remove(piece)
+        self.waiting = [piece for piece in self.waiting if piece.value is not value]
         self._move_to(dot, own)
 
     def _spread(self, reads: list[_Piece], copies: list[_Piece], count: int) -> None:
@@ -194,10 +189,6 @@ class _Dealer:
         for op, order in orders.items():
             op.order = tuple(order)
             self.changed = True
-
-
-def _is_copy(op: Operation) -> bool:
-    return op.get_effects().starts == COPIES
 
 
 def _is_stored_in_parts(op: Operation) -> bool:
