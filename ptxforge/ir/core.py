@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import count, repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ptxforge.ir.interfaces import Interfaces
@@ -47,7 +48,7 @@ class Value:
     @property
     def users(self) -> list[Operation]:
         """The operations that use this value, each once, in order of first use."""
-        return list(dict.fromkeys(user for user, _ in self.uses))
+        return list(dict.fromkeys(map(itemgetter(0), self.uses)))
 
     @property
     def has_one_use(self) -> bool:

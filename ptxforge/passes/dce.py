@@ -58,13 +58,14 @@ class Liveness:
         self._mark_all_but(op, passed_on if isinstance(op, Loop) else 0)
         for region in op.regions:
             self._mark_all_but(region.block.last, passed_on)
-        self._mark_around(op)
-
-    def _mark_around(self, op: Operation) -> None:
         if op.parent not in self.blocks:
-            self.blocks.add(op.parent)
-            if op.parent_op is not None:
-                self.mark_operation(op.parent_op)
+            self._mark_around(op.parent)
+
+    def _mark_around(self, block: Block) -> None:
+        """What is around a block is live."""
+        self.blocks.add(block)
+        if block.parent_op is not None:
+            self.mark_operation(block.parent_op)
 
     def _mark_all_but(self, op: Operation, last: int) -> None:
         """The operands of ``op`` are live, except so many at the end."""
@@ -87,7 +88,8 @@ class Liveness:
             elif op not in operations:
                 operations.add(op)
                 pending += op.operands
-                self._mark_around(op)
+                if op.parent not in self.blocks:
+                    self._mark_around(op.parent)
 
     def _of_result(self, op: Operation, value: OpResult) -> None:
         self.mark_operation(op)

@@ -115,9 +115,10 @@ class _Coalescing:
         first: dict[Register, int] = {}
         last: dict[Register, int] = {}
         under_way = _UnderWay()
-        for place in sorted({*places_naming(code, {*early, *late}), *places_with(code, _is_of_warpgroups)}):
+        of_warpgroups = {*places_with(code, _is_of_warpgroups)}
+        for place in sorted({*places_naming(code, {*early, *late}), *of_warpgroups}):
             instruction, position = code[place], body.start + place
-            if _is_of_warpgroups(instruction.form):
+            if place in of_warpgroups:
                 last |= dict.fromkeys(under_way.finished_by(instruction, late), position)
             for operand in instruction.operands:
                 if operand in late:
