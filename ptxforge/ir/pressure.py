@@ -9,7 +9,9 @@ tiles of indices do not count: the code generator keeps them as sums of a few re
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
+from itertools import accumulate
 
 import attrs
 
@@ -53,16 +55,25 @@ def holders_at_the_peak(function: Function) -> list[Holder]:
         for region in op.regions:
             lives += [(place[op], value) for value in region.block.arguments]
     tensors = [
-        (start, _end(value, place, ends), Holder(value, registers_of(value.type)))
+        (start, max(_end(value, place, ends), start + 1), Holder(value, registers_of(value.type)))
         for start, value in lives
         if isinstance(value.type, T.TensorType) and _is_data(value)
     ]
-    most: list[Holder] = []
-    for peak in sorted({start for start, _, _ in tensors}):
-        live = [holder for start, end, holder in tensors if start <= peak < max(end, start + 1)]
-        if sum(h.registers for h in live) > sum(h.registers for h in most):
-            most = live
-    return sorted(most, key=lambda holder: -holder.registers)
+    peak = _peak(tensors)
+    live = [holder for start, end, holder in tensors if start <= peak < end]
+    return sorted(live, key=lambda holder: -holder.registers)
+
+
+def _peak(tensors: list[tuple[int, int, Holder]]) -> int:
+    """The first place where most registers are live, of tensors by where they are made and not needed any
+    more; -1 where there is none."""
+    changes: Counter[int] = Counter()
+    for start, end, holder in tensors:
+        changes[start] += holder.registers
+        changes[end] -= holder.registers
+    places = sorted(changes)
+    live = list(accumulate(changes[place] for place in places))
+    return places[live.index(max(live))] if places else -1
 
 
 def streams_much(function: Function) -> bool:
