@@ -269,4 +269,5 @@ def is_constexpr_annotation(annotation: Any) -> bool:
 
 def _characters(lines: list[str], line: int, byte_column: int) -> int:
     """A column in characters from one in UTF-8 bytes."""
-    return len(lines[line - 1].encode()[:byte_column].decode())
+    text = lines[line - 1]
+    return byte_column if text.isascii() else len(text.encode()[:byte_column].decode())

@@ -168,11 +168,12 @@ def pairs_of(copies: Carry | Merge) -> Iterator[Pair]:
 def order_copies(code: list[Instruction], b: Builder) -> list[Instruction]:
     """With moves in the place of copies that happen at once, and without copies of a register onto itself."""
     result, done = [], 0
+    roots = {register: b.resolved(register) for register in b.aliases}
     for place in places_of(code, "kind", {COPY, MERGE, CARRY}):
         instruction, moves = code[place], ()
         if instruction.kind is not COPY:
-            moves = _in_order(list(pairs_of(instruction)), b)
-        elif not b.aliases or not _onto_itself(instruction.operands, b):
+            moves = _in_order(list(pairs_of(instruction)), roots, b)
+        elif not roots or not _onto_itself(instruction.operands, roots):
             continue
         result += code[done:place]
         result += [copied(*pair, instruction.location, instruction.why) for pair in moves]
@@ -180,25 +181,23 @@ def order_copies(code: list[Instruction], b: Builder) -> list[Instruction]:
     return result + code[done:]
 
 
-def _onto_itself(copy: Pair, b: Builder) -> bool:
+def _onto_itself(copy: Pair, roots: dict[Register, Register]) -> bool:
     destination, source = copy
-    if destination not in b.aliases and source not in b.aliases:
-        return destination is source
-    return b.resolved(destination) is b.resolved(source)
+    return roots.get(destination, destination) is roots.get(source, source)
 
 
-def _in_order(copies: list[Pair], b: Builder) -> Iterator[Pair]:
-    """An order that overwrites nothing still needed; cycles go through a temporary."""
-    name = b.resolved
-    pending = [pair for pair in copies if not _onto_itself(pair, b)]
+def _in_order(copies: list[Pair], roots: dict[Register, Register], b: Builder) -> Iterator[Pair]:
+    """An order that overwrites nothing still needed; cycles go through a temporary. ``roots`` are the
+    registers that others have become."""
+    pending = [pair for pair in copies if not _onto_itself(pair, roots)]
     while pending:
-        sources = {name(s) for _, s in pending}
-        ready = [(d, s) for d, s in pending if name(d) not in sources]
+        sources = {roots.get(s, s) for _, s in pending}
+        ready = [(d, s) for d, s in pending if roots.get(d, d) not in sources]
         if ready:
             yield from ready
-            pending = [(d, s) for d, s in pending if name(d) in sources]
+            pending = [(d, s) for d, s in pending if roots.get(d, d) in sources]
             continue
         old, _ = pending[0]
-        temporary = b.new(old.kind)
+        temporary, root = b.new(old.kind), roots.get(old, old)
         yield temporary, old
-        pending = [(d, temporary if name(s) is name(old) else s) for d, s in pending]
+        pending = [(d, temporary if roots.get(s, s) is root else s) for d, s in pending]
