@@ -305,6 +305,8 @@ class Operation(Interfaces):
     def is_speculatable(self) -> bool:
         """Pure, and harmless with operands that the program would not give it: may run where, or more often
         than, the program runs it."""
+        if not self.regions:
+            return "partial" not in self.traits and self.is_pure
         return self.is_pure and not any("partial" in op.traits for op in self.walk())
 
     def __repr__(self) -> str:

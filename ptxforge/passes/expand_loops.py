@@ -143,7 +143,7 @@ class LoopExpander:
     """Rewrites one loop by a schedule. :meth:`run` gives the new loop and erases the old one."""
 
     def __init__(self, loop: For, schedule: Schedule):
-        self.loop, self.schedule = loop, schedule
+        self.loop, self.body, self.schedule = loop, loop.body, schedule
         self.last = schedule.last
         self.guard = _guard(loop) if schedule.peeled else None
         self.yielded = loop.body.terminator.values
@@ -171,7 +171,7 @@ class LoopExpander:
         op, stage = value.defining_op, self.schedule.stage
         if op in stage:
             return stage[op]
-        top = self.loop.body.ancestor_of(op) if op is not None else None
+        top = self.body.ancestor_of(op) if op is not None else None
         return None if top is None else stage[top]
 
     def _made_in(self, index: int) -> int:
@@ -188,7 +188,7 @@ class LoopExpander:
         return list(found)
 
     def _is_of_body(self, value: Value) -> bool:
-        return value.owner_block is self.loop.body
+        return value.owner_block is self.body
 
     def _check_legal(self) -> None:
         position = {op: i for i, op in enumerate(self.schedule.order)}
@@ -409,7 +409,7 @@ class LoopExpander:
                     continue
                 value, at = self.yielded[self.loop.carried_index(value)], at + 1
             if self._stage_of(value) == at:
-                found.append(self.loop.body.ancestor_of(value.defining_op))
+                found.append(self.body.ancestor_of(value.defining_op))
         return found
 
     def _in_last_step(self, stage: int) -> Value:

@@ -386,7 +386,8 @@ def _rule_of_queue(op: Operation) -> Rule | None:
 def _intervals(alloc: LocalAlloc) -> list[Interval]:
     """One for each of several buffers: between them may lie those of another allocation."""
     type = alloc.result.type
-    count = type.shape[0] if alloc.pitch else 1
+    first, pitch = alloc.offset, alloc.pitch
+    count = type.shape[0] if pitch else 1
     size = type.numel // count * type.element.bytes
-    starts = (alloc.offset + number * alloc.pitch for number in range(count))
+    starts = [first + number * pitch for number in range(count)]
     return [(start, start + size, alloc) for start in starts]

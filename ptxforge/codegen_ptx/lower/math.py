@@ -72,11 +72,11 @@ def _by_name(ctx: Lowering, op: Operation, name: str) -> None:
 
 @lowers(ops.Fma)
 def fused(ctx: Lowering, op: ops.Fma) -> None:
-    b, element = ctx.b, T.element_type(op.result.type)
+    b, element, negated = ctx.b, T.element_type(op.result.type), op.negated
 
     def fuse(x, y, z):
-        x = negate(b, x, element) if op.negated == "product" else x
-        z = negate(b, z, element) if op.negated == "addend" else z
+        x = negate(b, x, element) if negated == "product" else x
+        z = negate(b, z, element) if negated == "addend" else z
         return contract(b, x, y, z, element)
 
     elementwise(ctx, op, fuse)

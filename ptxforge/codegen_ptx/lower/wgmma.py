@@ -98,12 +98,12 @@ def _accumulators(ctx: Lowering, op: ops.DotAsync) -> tuple[list[Register], bool
     begun, words = op.begin, ctx.get(op.c)
     if begun is None:
         return words, False
-    b, element = ctx.b, op.element
+    b, element, is_zero = ctx.b, op.element, begun.is_zero
     kind = "r" if element is T.F16 else register_class(element)
     registers = b.several(kind * len(words))
     for register, word in zip(registers, words):
-        b.copy(register, _ZEROS[element] if begun.is_zero else word)
-    return registers, begun.is_zero
+        b.copy(register, _ZEROS[element] if is_zero else word)
+    return registers, is_zero
 
 
 class _Block(NamedTuple):

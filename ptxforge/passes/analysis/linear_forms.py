@@ -191,9 +191,9 @@ class LinearForms:
 
 def is_inside(value: Value, loop: For) -> bool:
     """Whether ``loop`` makes a value, or carries it."""
-    block = value.owner_block
+    block, body = value.owner_block, loop.body
     while block is not None:
-        if block is loop.body:
+        if block is body:
             return True
         parent = block.parent_op
         block = parent.parent if parent is not None else None
