@@ -25,7 +25,7 @@ from ptxforge.passes.allocate_shared import requests_of
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.passes.analysis.reasons import changing_mask, unknown_start, why_narrow, widest_dimension
 from ptxforge.passes.analysis.roots import root_of
-from ptxforge.passes.properties import is_memory_access
+from ptxforge.passes.properties import memory_accesses
 from ptxforge.support import machine
 from ptxforge.support.location import Location
 from ptxforge.support.target import Target
@@ -62,7 +62,7 @@ class Access:
 def accesses_of(function: Function, target: Target) -> list[Access]:
     """The accesses of tensors of pointers, after their widths were decided."""
     facts = AxisInfoAnalysis(function)
-    return [_access(op, facts) for op in function.walk() if is_memory_access(op)]
+    return [_access(op, facts) for op in memory_accesses(function)]
 
 
 def _access(op: Operation, facts: AxisInfoAnalysis) -> Access:

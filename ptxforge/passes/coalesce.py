@@ -49,7 +49,7 @@ from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.passes.analysis.components import Components
 from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.conversions import do_in_layout
-from ptxforge.passes.properties import is_memory_access
+from ptxforge.passes.properties import memory_accesses
 from ptxforge.support import machine
 from ptxforge.support.target import Target
 from ptxforge.support.worklist import each_once
@@ -57,7 +57,7 @@ from ptxforge.support.worklist import each_once
 
 def coalesce(function: Function, target: Target) -> bool:
     """Every load, store and atomic on a tensor of pointers gets the layout chosen by the rules above."""
-    accesses = [op for op in function.walk() if is_memory_access(op)]
+    accesses = memory_accesses(function)
     if not accesses:
         return False
     facts = kept(AxisInfoAnalysis, function)

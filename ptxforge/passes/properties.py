@@ -70,8 +70,8 @@ def _where(value: Value) -> str:
 def every_access_has_a_width(function: Function, target: Target) -> None:
     """Every tensor load, store and atomic_rmw says in ``vector`` how many elements one access moves, and no
     more than lie side by side in a thread's registers and than the target moves."""
-    for op in function.walk():
-        if is_memory_access(op) and op.takes_vectors:
+    for op in memory_accesses(function):
+        if op.takes_vectors:
             if not op.vector:
                 raise VerificationError(f"no 'vector' on {op!r}")
             most = most_in_a_vector(op, target)
@@ -111,3 +111,8 @@ def no_assumptions_are_left(function: Function, target: Target) -> None:
 def is_memory_access(op: Operation) -> bool:
     """A load, store, atomic, or whatever else accesses the memory behind a tensor of pointers."""
     return isinstance(op, MemoryAccess) and isinstance(op.pointer.type, T.TensorType)
+
+
+def memory_accesses(function: Function) -> list[MemoryAccess]:
+    """All operations of a function for which :func:`is_memory_access` holds, in textual order."""
+    return [op for op in function.walk(MemoryAccess) if is_memory_access(op)]

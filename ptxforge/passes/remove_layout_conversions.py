@@ -28,7 +28,7 @@ from ptxforge.layouts.encodings import Blocked
 from ptxforge.passes.analysis.components import Components
 from ptxforge.passes.conversions import do_in_layout
 from ptxforge.passes.layout_propagation import propagate_layouts
-from ptxforge.passes.properties import is_memory_access
+from ptxforge.passes.properties import memory_accesses
 from ptxforge.passes.rematerialization import rematerialize
 from ptxforge.support.target import Target
 
@@ -49,9 +49,7 @@ def remove_layout_conversions(function: Function, target: Target) -> bool:
 
 
 def _agree_on_widths(function: Function) -> None:
-    accesses = [
-        op for op in function.walk() if is_memory_access(op) and isinstance(op.pointer.type.layout, Blocked)
-    ]
+    accesses = [op for op in memory_accesses(function) if isinstance(op.pointer.type.layout, Blocked)]
     if len({op.pointer.type.layout for op in accesses}) < 2:
         return
     components = Components(function, data_only=True)

@@ -28,14 +28,14 @@ from ptxforge.layouts.encodings import elements_per_thread
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis, FactsWithinVectors, is_prefix, vector_width
 from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.analysis.reasons import why_narrow
-from ptxforge.passes.properties import is_memory_access
+from ptxforge.passes.properties import memory_accesses
 from ptxforge.support import machine
 from ptxforge.support.target import Target
 
 
 def vectorize_memory(function: Function, target: Target) -> bool:
     """Set ``vector`` on every load, store and atomic_rmw of a tensor of pointers."""
-    accesses = [op for op in function.walk() if is_memory_access(op) and op.takes_vectors]
+    accesses = [op for op in memory_accesses(function) if op.takes_vectors]
     if not accesses:
         return False
     facts = kept(AxisInfoAnalysis, function)
