@@ -69,6 +69,7 @@ import attrs
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
+from ptxforge.layouts.interned import Interned
 from ptxforge.support.errors import IRError, VerificationError
 from ptxforge.support.target import Target
 
@@ -101,11 +102,11 @@ ALWAYS, ALL, ANY_OF, FIRST = "always", "all", "any", "first"
 
 def _derived(function: Callable[[Effects], Any]) -> Any:
     """A field that follows from the others: asked for all the time."""
-    return attrs.field(init=False, eq=False, repr=False, default=attrs.Factory(function, takes_self=True))
+    return attrs.field(init=False, repr=False, default=attrs.Factory(function, takes_self=True))
 
 
-@attrs.frozen(slots=True)
-class Effects:
+@attrs.frozen(slots=True, eq=False)
+class Effects(Interned):
     """What an operation does besides computing results from operands.
 
     ``reads`` and ``writes`` name memory: ``global``, ``shared``; and ``promises``, which ``assume`` makes and
@@ -468,8 +469,7 @@ def define(
                 field.at(index)
         if effects is PURE and cls.get_effects is not Operation.get_effects:
             raise TypeError(f"operation '{name}' may have effects, but is defined without")
-        cls.name = name
-        cls.effects = effects
+        cls.name, cls.effects = name, effects
         cls.cost, cls.nonnegative_if = cost, nonnegative_if
         if neutral is not None:
             cls.neutral = neutral
