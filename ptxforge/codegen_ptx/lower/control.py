@@ -192,7 +192,7 @@ class _Sides:
 
     def __init__(self, b: Builder, then_code: list, else_code: list, born: int):
         self.b, self.codes, self.born = b, (then_code, else_code), born
-        self.results: tuple[Register, ...] = ()
+        self.results: set[Register] = set()
 
     def merged(self, result: Value, left: list, right: list) -> list:
         """The entries of a result: those that agree as they are, the rest in registers that both sides
@@ -208,7 +208,7 @@ class _Sides:
     def _entry(self, kind: str, left, right):
         """A register that both sides assign."""
         b, register = self.b, self.b.new(kind)
-        self.results += (register,)
+        self.results.add(register)
         shape = Shape(kind, (None,), (_common_slot(left, right),))
         for code, entry in zip(self.codes, (left, right)):
             b.code = code

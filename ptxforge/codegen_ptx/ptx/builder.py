@@ -220,7 +220,7 @@ class Builder:
         result)."""
         self.code.append(copied(destination, self.plain(source), self.location, self.why))
 
-    def merge(self, destination: Register, source, born: int, results: tuple[Register, ...]) -> None:
+    def merge(self, destination: Register, source, born: int, results: set[Register]) -> None:
         """At the end of a side of a branch: what ``destination`` is behind it (see :class:`Merge`)."""
         syntax = copied(destination, source).syntax
         found = Merge(syntax, (destination, source), MERGE, self.location, self.why)

@@ -78,7 +78,9 @@ class _Coalescing:
         """A result of a branch, on one of its sides."""
         destination, source = copy.operands
         root = self.resolved(source)
-        if self._is_inside(root, copy.born) and root.kind == destination.kind and root not in copy.results:
+        if not self._is_inside(root, copy.born) or root.kind != destination.kind:
+            return
+        if root not in copy.results or root.number > destination.number:
             self._alias(root, destination)
 
     def carry(self, copies: Carry, body: range) -> None:

@@ -126,7 +126,7 @@ class Instruction:
 
 class Merge(Instruction):
     """What a value is behind a branch: a copy (destination, source) at the end of a side. ``born`` registers
-    were made before the branch; ``results`` are the destinations of its copies up to here."""
+    were made before the branch; ``results`` are the destinations of its copies, their numbers in order."""
 
     __slots__ = ("born", "results")
 
