@@ -86,6 +86,10 @@ MUTANTS = [
         "phase = ((1 << i) // self.per_phase) % self.max_phase", "phase = 0", f"facts {GEMM} sm_80",
     ),
     Mutant(
+        "chunks of a panel stay where they are", "ptxforge.layouts.boxes",
+        "SWIZZLED_FROM % chunks", "SWIZZLED_FROM % 1", "product sm_90a",
+    ),
+    Mutant(
         "nothing is known of a sum of addresses", "ptxforge.ir.ops.arith",
         "return facts.sum_of(*operands)\n", "return facts.pointwise(operands)\n", "facts add-1024-w4 sm_80",
     ),
