@@ -23,7 +23,7 @@ Types
         front of those that the encoding describes count buffers and are free.)
     11. Either no tensor of a function has a layout (tile stage) or each has one (gpu stage); it is a
         distributed encoding of the tensor's rank for as many warps as run the operation. A memdesc has an
-        encoding in shared memory; mbarriers are elements of memdescs alone.
+        encoding in shared memory; mbarriers are elements of memdescs alone, and no tensor's are tensor maps.
     12. Parameters are scalars or pointers, and their names differ; ``num_warps`` is a power of two.
 
 Asynchronous work
@@ -312,8 +312,8 @@ class _Verifier:
         self.checked_types.add(type)
         if isinstance(type, T.MemDescType):
             self.memdesc(type, op)
-        elif T.element_type(type) is T.MBARRIER:
-            self.fail(11, f"mbarriers lie in shared memory: no value is of {type}", op)
+        elif type is T.MBARRIER or isinstance(type, T.TensorType) and type.element in T.OPAQUE:
+            self.fail(11, f"{T.element_type(type)}s lie in shared memory: no value is of {type}", op)
         elif isinstance(type, T.TensorType):
             self.tensor(type, op)
         elif isinstance(type, T.FlightType):

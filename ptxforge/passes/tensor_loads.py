@@ -42,7 +42,6 @@ from ptxforge.passes.analysis.linear_forms import NotLinear, Polynomial
 from ptxforge.passes.analysis.rectangles import Rectangle, Rectangles, entry_of, place_of
 from ptxforge.passes.analysis.roots import root_of
 from ptxforge.support import dtypes, machine
-from ptxforge.support.tensor_map import BYTES
 from ptxforge.support.worklist import each_once
 
 MOST_ROWS = 256
@@ -208,7 +207,7 @@ class TensorLoads:
             return self.made[0][1].workspace, self.made[0][1].template
         body = self.function.body
         b = Builder.at(body.first)
-        type = T.MemDescType((BYTES,), T.I8, BARRIER, mutable=True)
+        type = T.MemDescType((1,), T.TENSOR_MAP, BARRIER, mutable=True)
         template = b.create(LocalAlloc, result_types=[type]).result
         workspace = b.create(MapWorkspace).result
         Builder.at(body.terminator).create(ReleaseWorkspace, workspace)

@@ -94,6 +94,8 @@ BAD = {
         "%t = async_commit_group : token<cp.async>\ndot_wait {pending = 1}"),
     "copies that nobody waits for": (15, "%t = async_commit_group : token<cp.async>"),
     "memdesc with a distributed layout": (11, "%s = local_alloc : () -> memdesc<128xf16, #blocked, mutable>"),
+    "tensor of tensor maps": (11, "%s = local_alloc : () -> memdesc<1x1xtensormap, #shared, mutable>\n"
+        "%t = local_load %s : (memdesc<1x1xtensormap, #shared, mutable>) -> tensor<1x1xtensormap, #plane>"),
     "panels of wider elements": (11, "%s = local_alloc : () -> memdesc<64x64xf32, #panels, mutable>"),
 }  # fmt: skip
 
