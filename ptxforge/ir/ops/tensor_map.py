@@ -27,6 +27,8 @@ from ptxforge.layouts import boxes
 from ptxforge.support.errors import VerificationError
 from ptxforge.support.tensor_map import BYTES
 
+_PLACE = D.Constraint("maps in memory", lambda t: isinstance(t, T.MemDescType) and t.element is T.TENSOR_MAP)
+
 
 @D.define("map_workspace", effects=D.SIDE_EFFECT)
 class MapWorkspace(Operation):
@@ -76,7 +78,7 @@ class MakeTensorMap(Operation):
     """
 
     workspace = D.operand(D.SCALAR_INT)
-    template = D.operand(D.MAPS)
+    template = D.operand(_PLACE)
     base = D.operand(D.POINTER)
     numbers = D.operands(D.SCALAR_INT)
     sizes = D.attribute(tuple)
