@@ -8,8 +8,8 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function
 from ptxforge.ir.definition import ALLOCATES
 from ptxforge.ir.warps import threads_of
-from ptxforge.layouts import wgmma
-from ptxforge.support import tensor_map
+from ptxforge.layouts.panels import MAX_ALIGNMENT, Panels
+from ptxforge.support import machine, tensor_map
 
 _PARAMETER_TYPES = {
     T.I1: "u8", T.I8: "u8", T.I16: "u16", T.I32: "u32", T.I64: "u64", T.F8E4M3: "u8", T.F8E5M2: "u8",
@@ -39,7 +39,7 @@ def module_text(
     lines += [f'.file {number} "{_escape(name)}"' for name, number in builder.files.items()]
     lines += builder.declarations
     if shared_bytes:
-        alignment = wgmma.MAX_ALIGNMENT if _has_panels(function) else 128
+        alignment = MAX_ALIGNMENT if _has_panels(function) else machine.BUFFER_ALIGNMENT
         lines.append(f".extern .shared .align {alignment} .b8 smem[];")
     if builder.local_bytes:
         registers.append(f"\t.local .align 8 .b8 print_buffer[{builder.local_bytes}];")
@@ -76,8 +76,8 @@ def _header(function: Function) -> list[str]:
 
 
 def _has_panels(function: Function) -> bool:
-    """Whether tiles lie in shared memory as ``wgmma`` wants them."""
-    return any(ALLOCATES in op.traits and wgmma.is_for_wgmma(op.result.type.layout)
+    """Whether tiles lie in panels, whose places depend on the addresses where they begin."""
+    return any(ALLOCATES in op.traits and isinstance(op.result.type.layout, Panels)
                for op in function.walk())
 
 

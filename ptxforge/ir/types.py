@@ -7,6 +7,7 @@
 ``tensor<128x64xf16>``                    a tile; in the gpu stage ``tensor<128x64xf16, #blocked<{…}>>``
 ``memdesc<3x128x64xf16, #shared<{…}>, mutable>``   a tile in shared memory
 ``memdesc<3x1xmbarrier, #shared<{…}>, mutable>``   mbarriers, which have a place there and nowhere else
+``memdesc<1xtensormap, #shared<{…}>, mutable>``    where a kernel makes tensor maps
 ``flight<tensor<64x64xf32, #mma<{…}>>>``  accumulators under way, which no thread may touch before a wait
 ``token<cp.async>``                       stands for work in that queue; ``token<tma>``: an mbarrier's phase
 ``descriptor<128x64xf16>``                a tensor in memory, of which boxes of that shape are loaded and
@@ -24,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from ptxforge.support import dtypes
+from ptxforge.support import dtypes, tensor_map
 
 
 class Type:
@@ -83,7 +84,7 @@ F32 = ScalarType("f32", "float", 32)
 F64 = ScalarType("f64", "float", 64)
 
 MBARRIER = ScalarType("mbarrier", "barrier", 64)
-"""An element of shared memory alone, which operations on mbarriers touch and no others."""
+"""An element of shared memory alone."""
 
 SCALARS: dict[str, ScalarType] = {
     t.name: t for t in (I1, I8, I16, I32, I64, F8E4M3, F8E5M2, F16, BF16, F32, F64)
@@ -266,15 +267,22 @@ class DescriptorType(Type):
 
 class TensorMapType(Type):
     """The generic address of a tensor map, which is a kernel's parameter. How to make it from other
-    parameters say the parameter's attributes: see :class:`ptxforge.support.tensor_map.TensorMapRecipe`."""
+    parameters say the parameter's attributes: see :class:`ptxforge.support.tensor_map.TensorMapRecipe`.
+    As an element of shared memory, a map that a kernel makes."""
 
     __slots__ = ()
+    bits = 8 * tensor_map.BYTES
+    bytes = tensor_map.BYTES
+    numpy = np.dtype(f"V{tensor_map.BYTES}")
 
     def __init__(self):
         self._text = "tensormap"
 
 
 TENSOR_MAP = TensorMapType()
+
+OPAQUE = (MBARRIER, TENSOR_MAP)
+"""What lies in shared memory and is touched there by operations of its own, and no others."""
 
 
 def element_type(type: Type) -> Type:

@@ -22,8 +22,8 @@ Types
     10. Tile dimensions are powers of two, at most 2**20 elements in all. (In shared memory, dimensions in
         front of those that the encoding describes count buffers and are free.)
     11. Either no tensor of a function has a layout (tile stage) or each has one (gpu stage); it is a
-        distributed encoding of the tensor's rank for as many warps as run the operation. A memdesc has a
-        shared encoding; mbarriers are elements of memdescs alone.
+        distributed encoding of the tensor's rank for as many warps as run the operation. A memdesc has an
+        encoding in shared memory; mbarriers are elements of memdescs alone, and no tensor's are tensor maps.
     12. Parameters are scalars or pointers, and their names differ; ``num_warps`` is a power of two.
 
 Asynchronous work
@@ -66,6 +66,8 @@ from ptxforge.ir.views import memory_of
 from ptxforge.ir.warps import SplitsWarps, WarpGroup, warps_of
 from ptxforge.layouts.encodings import Distributed
 from ptxforge.layouts.linear import LayoutError
+from ptxforge.layouts.panels import Panels
+from ptxforge.layouts.shared import InSharedMemory
 from ptxforge.support.errors import IRError, VerificationError
 from ptxforge.support.worklist import each_once
 
@@ -310,8 +312,8 @@ class _Verifier:
         self.checked_types.add(type)
         if isinstance(type, T.MemDescType):
             self.memdesc(type, op)
-        elif T.element_type(type) is T.MBARRIER:
-            self.fail(11, f"mbarriers lie in shared memory: no value is of {type}", op)
+        elif type is T.MBARRIER or isinstance(type, T.TensorType) and type.element in T.OPAQUE:
+            self.fail(11, f"{T.element_type(type)}s lie in shared memory: no value is of {type}", op)
         elif isinstance(type, T.TensorType):
             self.tensor(type, op)
         elif isinstance(type, T.FlightType):
@@ -333,8 +335,10 @@ class _Verifier:
             self.fail(11, f"the layout of {type} is for {covered} warps, the {owner} has {group.count}", op)
 
     def memdesc(self, type: T.MemDescType, op: Operation | None) -> None:
-        if isinstance(type.layout, Distributed) or not hasattr(type.layout, "rank"):
-            self.fail(11, f"{type} needs a shared encoding", op)
+        if not isinstance(type.layout, InSharedMemory):
+            self.fail(11, f"{type} needs an encoding in shared memory", op)
+        if isinstance(type.layout, Panels) and type.layout.element_bits != type.element.bits:
+            self.fail(11, f"{type} needs panels of elements of {type.element.bits} bits", op)
         buffers = type.rank - type.layout.rank
         if buffers not in (0, 1):
             self.fail(11, f"{type} has {type.rank} dimensions, its encoding {type.layout.rank}", op)

@@ -4,7 +4,7 @@ The rows of a box follow each other in memory, each of the ``swizzle`` bytes (32
 for, or of any number of them without a swizzle. Under a swizzle the number of a 16-byte chunk within its row
 is combined by xor with bits 7 and up of its address: as many bits as count the chunks of ``swizzle`` bytes
 (PTX ISA, "Tensor Swizzling Modes"). A tile that is wider than a box is several of them, one after the other:
-the panels of :class:`~ptxforge.layouts.encodings.Shared` with ``has_leading_offset``.
+:class:`~ptxforge.layouts.panels.Panels`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 
-from ptxforge.layouts.encodings import OFFSET, Shared
-from ptxforge.layouts.linear import LinearLayout, dim_names, log2_exact
+from ptxforge.layouts.linear import OFFSET, LinearLayout, dim_names, log2_exact
+from ptxforge.layouts.shared import InSharedMemory
 
 CHUNK_BYTES, SWIZZLED_FROM = 16, 128
 """Bytes that stay together, and from which on bits of an address choose among them."""
@@ -36,18 +36,18 @@ def box_layout(box: tuple[int, ...], bits: int, swizzle: int) -> LinearLayout:
 
 
 def lies_in_boxes(
-    shared: Shared, shape: Sequence[int], bits: int, box: Sequence[int], tile_dims: Sequence[int],
+    layout: InSharedMemory, shape: Sequence[int], bits: int, box: Sequence[int], tile_dims: Sequence[int],
     swizzle: int,
 ) -> bool:  # fmt: skip
     """Whether a tile in shared memory lies as copies of boxes leave it there, one after the other along its
     fastest dimension. ``tile_dims`` has the tile's dimension for each of the box (-1: none, of extent 1).
 
-    >>> from ptxforge.layouts.wgmma import swizzled
-    >>> tile = swizzled(128, 16, (1, 0))
+    >>> from ptxforge.layouts.panels import Panels
+    >>> tile = Panels(128, 16, (1, 0))
     >>> [lies_in_boxes(tile, (64, 256), 16, (1, 64, 64), (-1, 0, 1), swizzle) for swizzle in (64, 128)]
     [False, True]
     """
-    tile, part = shared.linear(tuple(shape)), box_layout(tuple(box), bits, swizzle)
+    tile, part = layout.linear(tuple(shape)), box_layout(tuple(box), bits, swizzle)
     for at, column in enumerate(part.columns):
         indices = [0] * len(shape)
         for dim, index in zip(tile_dims, part.unflatten(column), strict=True):
@@ -55,7 +55,7 @@ def lies_in_boxes(
                 indices[dim] = index
         if tile.unflatten(tile.columns[at]) != tuple(indices):
             return False
-    fastest = shared.order[0]
+    fastest = layout.order[0]
     steps = range(len(tile.columns) - len(part.columns))
     width = prod(extent for dim, extent in zip(tile_dims, box) if dim == fastest)
     following = [tile.unflatten(column) for column in tile.columns[len(part.columns) :]]

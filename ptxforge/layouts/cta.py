@@ -75,6 +75,13 @@ class CTALayout(Interned):
         return CTALayout([self.ctas_per_cga[d] for d in keep], [self.cta_split_num[d] for d in keep],
                          order_without(self.cta_order, dim))
 
+    def permuted(self, order: Sequence[int]) -> CTALayout:
+        """The CTA layout of a tensor whose dimension i is ``order[i]`` of this one."""
+        if self.is_default:
+            return self
+        return CTALayout([self.ctas_per_cga[d] for d in order], [self.cta_split_num[d] for d in order],
+                         permuted_order(self.cta_order, order))
+
     def fields(self) -> list[tuple[str, object]]:
         """What is printed of it: nothing in the default case."""
         if self.is_default:
@@ -103,6 +110,11 @@ def row_major(rank: int) -> tuple[int, ...]:
 def order_without(order: Sequence[int], dim: int) -> tuple[int, ...]:
     """``order`` of a tensor after dimension ``dim`` is squeezed out."""
     return tuple(d - (d > dim) for d in order if d != dim)
+
+
+def permuted_order(fastest: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    """``fastest``, an order of a tensor, after its dimensions are permuted: the new i is ``order[i]``."""
+    return tuple(order.index(d) for d in fastest)
 
 
 def names_in_order(order: Sequence[int]) -> list[str]:

@@ -8,7 +8,8 @@ Slice         the parent's tensor with dimension ``dim`` squeezed out (before an
 Mma           accumulator of a tensor core instruction (PTX ISA, "Matrix Fragments")            registers
 DotOperand    operand A or B of a ``dot`` whose result has the parent encoding                  registers
 Linear        any linear layout, spelled out                                                    registers
-Shared        a tile in shared memory, rows swizzled by vec / perPhase / maxPhase                offsets
+Shared        a tile in shared memory, rows swizzled (``shared.py``)                             offsets
+Panels        a tile in shared memory as ``wgmma`` and TMA have it (``panels.py``)               offsets
 ============  ================================================================================  ==========
 
 Distributed encodings map (register, lane, warp, block) to (dim0, dim1, ...), shared ones (offset, block).
@@ -45,13 +46,13 @@ from ptxforge.layouts.cta import (
     ints,
     names_in_order,
     order_without,
+    permuted_order,
     row_major,
 )
 from ptxforge.layouts.interned import Interned
 from ptxforge.layouts.linear import (
     BLOCK,
     LANE,
-    OFFSET,
     REGISTER,
     WARP,
     LayoutError,
@@ -510,61 +511,6 @@ class Linear(Distributed):
         return list(self.layout.bases)
 
 
-@frozen(eq=False, str=False)
-class Shared(Encoding):
-    """A tile in shared memory. Elements lie in ``order`` (fastest dimension first); in row r (counted along
-    the second fastest dimension) the groups of ``vec`` elements are permuted: column c lies where column
-    c ^ vec · ((r / per_phase) mod max_phase) would.
-
-    With ``has_leading_offset`` the tile is cut into panels of vec · max_phase columns that follow each
-    other in memory, and inside a panel rows are swizzled: what ``wgmma`` and TMA call the 32, 64 and
-    128-byte swizzles.
-    """
-
-    name = "shared"
-
-    vec: int = field(validator=check_powers)
-    per_phase: int = field(validator=check_powers)
-    max_phase: int = field(validator=check_powers)
-    order: tuple[int, ...] = field(converter=ints, validator=check_order)
-    has_leading_offset: bool = False
-    cta: CTALayout = cta_field()
-
-    @property
-    def rank(self) -> int:
-        """Number of dimensions."""
-        return len(self.order)
-
-    def build(self, shape: Shape) -> LinearLayout:
-        per_cta = self.cta.shape_per_cta(shape)
-        return fit(self._tile(per_cta), self.cta, shape, OFFSET)
-
-    def _tile(self, shape: Shape) -> LinearLayout:
-        """Panels of vec * max_phase columns, each with all rows; without a leading offset one with all
-        columns."""
-        order = self.order
-        if self.rank == 1:
-            return LinearLayout.identity(shape[0], OFFSET, "dim0")
-        cols, rows = shape[order[0]], shape[order[1]]
-        width = min(cols, self.vec * self.max_phase) if self.has_leading_offset else cols
-        layout = self._swizzled(rows, width)
-        layout *= LinearLayout.identity(cols // width, OFFSET, f"dim{order[0]}")
-        for d in order[2:]:
-            layout *= LinearLayout.identity(shape[d], OFFSET, f"dim{d}")
-        return layout
-
-    def _swizzled(self, rows: int, cols: int) -> LinearLayout:
-        bases = [(0, 1 << i) for i in range(log2_exact(cols))]
-        for i in range(log2_exact(rows)):
-            phase = ((1 << i) // self.per_phase) % self.max_phase
-            bases.append((1 << i, self.vec * phase % cols))
-        return LinearLayout({OFFSET: bases}, [(f"dim{self.order[1]}", rows), (f"dim{self.order[0]}", cols)])
-
-    def fields(self):
-        return [("vec", self.vec), ("perPhase", self.per_phase), ("maxPhase", self.max_phase),
-                ("order", self.order), ("hasLeadingOffset", self.has_leading_offset), *self.cta.fields()]
-
-
 def order_of(layout: LinearLayout) -> tuple[int, ...]:
     """The dimensions of a layout, fastest first: by the lowest bit in which each one appears (registers
     come before lanes, lanes before warps); dimensions that do not appear come last, last one first."""
@@ -669,7 +615,7 @@ def infer_expand_dims(source: Distributed, axis: int, shape: Sequence[int]) -> D
                    _insert(source.warps_per_cta, axis, 1), order, _cta_insert(source.cta, axis))
 
 
-def infer_trans(source: Encoding, order: Sequence[int], shape: Sequence[int]) -> Encoding:
+def infer_trans(source: Distributed, order: Sequence[int], shape: Sequence[int]) -> Distributed:
     """Encoding of ``trans(x, order)`` where x has ``shape``: dimension i of the result is ``order[i]`` of x.
 
     >>> print(infer_trans(Blocked((1, 4), (2, 16), (4, 1), (1, 0)), (1, 0), (64, 64)))
@@ -681,10 +627,7 @@ def infer_trans(source: Encoding, order: Sequence[int], shape: Sequence[int]) ->
     if isinstance(source, Blocked):
         return Blocked(*(tuple(v[d] for d in order) for v in (
             source.size_per_thread, source.threads_per_warp, source.warps_per_cta)),
-            _permuted_order(source.order, order), _cta_permuted(source.cta, order))
-    if isinstance(source, Shared):
-        return Shared(source.vec, source.per_phase, source.max_phase, _permuted_order(source.order, order),
-                      source.has_leading_offset, _cta_permuted(source.cta, order))
+            permuted_order(source.order, order), source.cta.permuted(order))
     return _linear_trans(source, order, tuple(shape))
 
 
@@ -777,17 +720,6 @@ def _cta_insert(cta: CTALayout, axis: int) -> CTALayout:
         return CTALayout.default(len(cta.cta_order) + 1)
     order = (*(d + (d >= axis) for d in cta.cta_order), axis)
     return CTALayout(_insert(cta.ctas_per_cga, axis, 1), _insert(cta.cta_split_num, axis, 1), order)
-
-
-def _permuted_order(fastest: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    return tuple(order.index(d) for d in fastest)
-
-
-def _cta_permuted(cta: CTALayout, order: tuple[int, ...]) -> CTALayout:
-    if cta.is_default:
-        return cta
-    return CTALayout([cta.ctas_per_cga[d] for d in order], [cta.cta_split_num[d] for d in order],
-                     _permuted_order(cta.cta_order, order))
 
 
 # -- from a linear layout back to a name ---------------------------------------------------------------

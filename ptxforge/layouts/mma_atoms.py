@@ -104,7 +104,8 @@ def plan_ldmatrix(
             others can: registers that differ in them are needed at different times.
         element_bits: 8, 16 or 32; transposing works for 16, and for 8 where a lane holds pairs of neighbours.
 
-    >>> from ptxforge.layouts.encodings import DotOperand, Mma, Shared
+    >>> from ptxforge.layouts.encodings import DotOperand, Mma
+    >>> from ptxforge.layouts.shared import Shared
     >>> a = DotOperand(0, Mma((2, 0), (2, 2)), 2).linear((64, 64))
     >>> rows, columns = Shared(8, 1, 8, (1, 0)).linear((64, 64)), Shared(8, 1, 8, (0, 1)).linear((64, 64))
     >>> for memory in (rows, columns):
@@ -231,10 +232,10 @@ def plan_stmatrix(offsets: LinearLayout, element_bits: int, part: int = 1 << 62)
 
     >>> from ptxforge.layouts.banks import offsets_of
     >>> from ptxforge.layouts.encodings import Mma
-    >>> from ptxforge.layouts.wgmma import swizzled
+    >>> from ptxforge.layouts.panels import Panels
     >>> tile = Mma((3, 0), (4, 1), (16, 64, 16)).linear((64, 64))
     >>> for order in ((1, 0), (0, 1)):
-    ...     plan = plan_stmatrix(offsets_of(tile, swizzled(128, 16, order).linear((64, 64))), 16)
+    ...     plan = plan_stmatrix(offsets_of(tile, Panels(128, 16, order).linear((64, 64))), 16)
     ...     print(f"x{plan.count}", plan.trans, len(plan.stores), plan.degree, plan.stores[0].registers)
     x4 False 4 1 ((0, 1), (2, 3), (4, 5), (6, 7))
     x4 True 4 1 ((0, 1), (2, 3), (4, 5), (6, 7))

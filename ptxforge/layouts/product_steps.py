@@ -33,8 +33,9 @@ from typing import NamedTuple
 
 from ptxforge.layouts.banks import ROW_BYTES
 from ptxforge.layouts.cta import row_major
-from ptxforge.layouts.encodings import WARP_SIZE, Blocked, Distributed, DotOperand, Mma, Shared
+from ptxforge.layouts.encodings import WARP_SIZE, Blocked, Distributed, DotOperand, Mma
 from ptxforge.layouts.linear import LinearLayout, register_constants
+from ptxforge.layouts.shared import Shared
 from ptxforge.support import machine
 
 VECTOR = 4

@@ -1,9 +1,10 @@
 """Pictures of layouts, as text and as SVG.
 
 Tensor view (``show``): for each element who holds it, ``T9:2`` = register 2 of thread 9, copies joined by
-``|``. Shared layouts: for each place in memory, row by row, which element lies there, ``(row:column)``.
+``|``. In shared memory: for each place, row by row, which element lies there, ``(row:column)``.
 
->>> from ptxforge.layouts.encodings import Blocked, Shared
+>>> from ptxforge.layouts.encodings import Blocked
+>>> from ptxforge.layouts.shared import Shared
 >>> print(show(Blocked((1, 2), (2, 2), (1, 1), (1, 0)), (2, 4)))
 [[T0:0, T0:1, T1:0, T1:1]
 [ T2:0, T2:1, T3:0, T3:1]]
@@ -37,8 +38,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from math import prod
 
-from ptxforge.layouts.encodings import Blocked, Distributed, Encoding, Linear, Mma, Shared, Slice
+from ptxforge.layouts.encodings import Blocked, Distributed, Encoding, Linear, Mma, Slice
 from ptxforge.layouts.linear import BLOCK, LANE, OFFSET, REGISTER, WARP, LinearLayout
+from ptxforge.layouts.shared import InSharedMemory
 
 Holder = tuple[int, int]  #: (thread of the CTA, register)
 
@@ -51,7 +53,7 @@ def show(layout: Encoding, shape: Sequence[int], align: bool = False, cta: int =
         align: pad thread numbers so that columns stand below each other; without it, one space.
         cta: whose elements to show, when several CTAs share the tensor.
     """
-    if isinstance(layout, Shared):
+    if isinstance(layout, InSharedMemory):
         return _show_shared(layout, tuple(shape), cta)
     text = _show_distributed(layout, tuple(shape), cta)
     return text if align else re.sub(" +", " ", text)
@@ -125,17 +127,11 @@ def _show_distributed(layout: Distributed, shape: tuple[int, ...], cta: int) -> 
     return _table((cells[index] for index in places), part, ", ")
 
 
-def _show_shared(layout: Shared, shape: tuple[int, ...], cta: int) -> str:
+def _show_shared(layout: InSharedMemory, shape: tuple[int, ...], cta: int) -> str:
     linear = layout.linear(shape)
-    memory = [shape[d] for d in reversed(layout.order)]  # slowest first: rows of memory
-    memory = [size // min(split, size) for size, split in zip(memory, _splits(layout))]
     held = (linear.apply(offset=offset, block=cta) for offset in range(linear.in_size(OFFSET)))
     cells = (_coordinates(index, ":") for index in held)
-    return _table(cells, memory, ",")
-
-
-def _splits(layout: Shared) -> list[int]:
-    return [layout.cta.cta_split_num[d] for d in reversed(layout.order)]
+    return _table(cells, layout.in_memory(shape), ",")
 
 
 def _coordinates(index: Sequence[int], separator: str) -> str:
@@ -180,7 +176,7 @@ def has_picture(layout: Encoding, shape: Sequence[int]) -> bool:
     (True, False)
     """
     powers = all(size > 0 and size & (size - 1) == 0 for size in shape)
-    is_drawn = isinstance(layout, (Distributed, Shared))
+    is_drawn = isinstance(layout, (Distributed, InSharedMemory))
     return is_drawn and len(shape) == layout.rank and powers and prod(shape) <= LARGEST_PICTURE
 
 
@@ -193,7 +189,7 @@ def svg(layout: Encoding, shape: Sequence[int], cta: int = 0) -> str:
     """The same picture as an SVG document: a grid of cells, each lane (or each vector of a shared tile) in a
     colour of its own, warps as shades; the leading dimensions of higher ranks are stacked."""
     shape = tuple(shape)
-    if isinstance(layout, Shared):
+    if isinstance(layout, InSharedMemory):
         grid = _shared_grid(layout, shape, cta)
     else:
         grid = _distributed_grid(layout, shape, cta)
@@ -225,7 +221,8 @@ def notebook(layout: Encoding) -> str:
 def typical_shape(layout: Encoding) -> tuple[int, ...] | None:
     """The smallest tensor that shows all of an encoding; ``None`` where that is not told.
 
-    >>> from ptxforge.layouts.encodings import Blocked, Mma, Shared, Slice
+    >>> from ptxforge.layouts.encodings import Blocked, Mma, Slice
+    >>> from ptxforge.layouts.shared import Shared
     >>> blocked = Blocked((1, 4), (8, 4), (4, 1), (1, 0))
     >>> typical_shape(blocked), typical_shape(Slice(0, blocked)), typical_shape(Mma())
     ((32, 16), (16,), (64, 8))
@@ -242,9 +239,9 @@ def typical_shape(layout: Encoding) -> tuple[int, ...] | None:
         return tuple(prod(size) for size in sizes)
     if isinstance(layout, Linear):
         return tuple(size for _, size in layout.layout.out_dims)
-    if isinstance(layout, Shared) and layout.rank == 2:
-        fast, slow = layout.vec * layout.max_phase, layout.per_phase * layout.max_phase
-        return (slow, fast) if layout.order[0] == 1 else (fast, slow)
+    if isinstance(layout, InSharedMemory) and layout.rank == 2:
+        rows, columns = layout.pattern
+        return (rows, columns) if layout.order[0] == 1 else (columns, rows)
     return None
 
 
@@ -259,9 +256,9 @@ def _distributed_grid(layout: Distributed, shape, cta: int) -> dict[tuple[int, i
     return grid
 
 
-def _shared_grid(layout: Shared, shape, cta: int) -> dict[tuple[int, int], tuple[str, str]]:
+def _shared_grid(layout: InSharedMemory, shape, cta: int) -> dict[tuple[int, int], tuple[str, str]]:
     linear = layout.linear(shape)
-    columns = shape[layout.order[0]]
+    columns = layout.in_memory(shape)[-1]
     grid = {}
     for offset in range(linear.in_size(OFFSET)):
         index = linear.apply(offset=offset, block=cta)

@@ -39,9 +39,10 @@ from ptxforge.layouts.banks import (
     offsets_of,
     shared_access,
 )
-from ptxforge.layouts.encodings import DotOperand, Mma, Shared
+from ptxforge.layouts.encodings import DotOperand, Mma
 from ptxforge.layouts.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout
 from ptxforge.layouts.mma_atoms import StMatrix, plan_ldmatrix, plan_stmatrix
+from ptxforge.layouts.shared import Shared
 from ptxforge.support import machine
 
 
@@ -247,8 +248,7 @@ def _repetitions(store, load, size: int, scratch_limit: int, together: int) -> l
 
 
 def swizzle_for_dot_operand(
-    operand: DotOperand, shape: Sequence[int], order: Sequence[int], element_bits: int,
-    has_leading_offset: bool = False,
+    operand: DotOperand, shape: Sequence[int], order: Sequence[int], element_bits: int
 ) -> Shared:
     """The swizzled encoding in which a ``dot`` operand waits in shared memory for ``ldmatrix`` or loads.
 
@@ -265,23 +265,21 @@ def swizzle_for_dot_operand(
 
     >>> a = DotOperand(0, Mma((2, 0), (4, 1)), 2)
     >>> print(swizzle_for_dot_operand(a, (128, 64), (1, 0), 16))
-    #shared<{vec = 8, perPhase = 1, maxPhase = 8, order = [1, 0], hasLeadingOffset = false}>
+    #shared<{vec = 8, perPhase = 1, maxPhase = 8, order = [1, 0]}>
     >>> print(swizzle_for_dot_operand(a, (128, 32), (1, 0), 16))
-    #shared<{vec = 8, perPhase = 2, maxPhase = 4, order = [1, 0], hasLeadingOffset = false}>
+    #shared<{vec = 8, perPhase = 2, maxPhase = 4, order = [1, 0]}>
     """
     order = tuple(order)
     if not isinstance(operand.parent, Mma):
         return Shared(1, 1, 1, order)
-    return _swizzle_for_mma(operand, tuple(shape), order, element_bits, has_leading_offset)
+    return _swizzle_for_mma(operand, tuple(shape), order, element_bits)
 
 
 @lru_cache(maxsize=256)
-def _swizzle_for_mma(
-    operand: DotOperand, shape, order, element_bits: int, has_leading_offset: bool
-) -> Shared:
+def _swizzle_for_mma(operand: DotOperand, shape, order, element_bits: int) -> Shared:
     registers, best, fewest = operand.linear(shape), None, 0
     for vec, per_phase, max_phase in _phases(shape[order[0]], element_bytes(element_bits)):
-        shared = Shared(vec, per_phase, max_phase, order, has_leading_offset)
+        shared = Shared(vec, per_phase, max_phase, order)
         steps = _steps_to_read(registers, shared.linear(shape), element_bits)
         if best is None or steps < fewest:
             best, fewest = shared, steps

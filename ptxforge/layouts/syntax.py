@@ -6,7 +6,8 @@
     list     := '[' value (',' value)* ']'  |  '{' value (',' value)* '}'
 
 Besides what we print ourselves this reads the spellings of Triton's history: ``blocked_layout``, braces for
-lists and no commas between fields, ``nvidia_mma``, ``mma<{version = 2, ...}>``, dialect prefixes.
+lists and no commas between fields, ``nvidia_mma``, ``mma<{version = 2, ...}>``, ``hasLeadingOffset = false``,
+dialect prefixes.
 
 >>> mma = parse_encoding("#triton_gpu.mma<{version = 2, warpsPerCTA = [2, 2]}>")
 >>> print(mma)
@@ -27,11 +28,12 @@ from ptxforge.layouts.encodings import (
     Encoding,
     Linear,
     Mma,
-    Shared,
     Slice,
     row_major,
 )
 from ptxforge.layouts.linear import BLOCK, LANE, REGISTER, WARP, LayoutError, LinearLayout, dim_names
+from ptxforge.layouts.panels import Panels
+from ptxforge.layouts.shared import Shared
 from ptxforge.support.errors import ParseError
 
 _TOKEN = re.compile(r"\s*(?:(#[A-Za-z_][\w.$]*)|(-?\d+)|([A-Za-z_]\w*)|([<>{}\[\]=,]))")
@@ -204,8 +206,14 @@ def _dot_op(fields: _Fields) -> Encoding:
 def _shared(fields: _Fields) -> Encoding:
     order = fields.need("order")
     vec, per_phase, max_phase = fields.need("vec"), fields.need("perPhase"), fields.need("maxPhase")
-    leading = fields.get("hasLeadingOffset", False)
-    return fields.done(Shared(vec, per_phase, max_phase, order, leading, fields.cta(len(order))))
+    if fields.get("hasLeadingOffset", False):
+        raise LayoutError("#shared has no leading offset, tiles in panels are #panels")
+    return fields.done(Shared(vec, per_phase, max_phase, order, fields.cta(len(order))))
+
+
+def _panels(fields: _Fields) -> Encoding:
+    swizzle, bits, order = fields.need("swizzle"), fields.need("elementBits"), fields.need("order")
+    return fields.done(Panels(swizzle, bits, order, fields.cta(len(order))))
 
 
 def _linear(fields: _Fields) -> Encoding:
@@ -220,7 +228,7 @@ def _linear(fields: _Fields) -> Encoding:
 
 _BUILDERS: dict[str, Callable[[_Fields], Encoding]] = {
     "blocked": _blocked, "slice": _slice, "mma": _mma, "nvidia_mma": _mma, "dot_op": _dot_op,
-    "shared": _shared, "swizzled_shared": _shared, "linear": _linear,
+    "shared": _shared, "swizzled_shared": _shared, "panels": _panels, "linear": _linear,
 }
 
 

@@ -5,9 +5,7 @@ warps of 16 rows each. B, and A unless it is in registers, are read from shared 
 descriptor*: 64 bits with an address, two strides and a swizzle (PTX ISA 9.0, "Asynchronous Warpgroup Level
 Matrix Shared Memory Layout"; what the sections leave open was measured on an H200).
 
-A tile lies in panels. A panel is ``swizzle`` bytes wide (32, 64 or 128) along the tile's fastest dimension
-and has all of its rows, one after the other; eight rows make a swizzle atom, inside of which 16-byte chunks
-are permuted. Two cases:
+A tile lies in :class:`~ptxforge.layouts.panels.Panels`. Two cases:
 
 K-major    k is fastest. The rows of a panel are rows of A (columns of B); ``stride`` is the distance of eight
            of them. An instruction's 32 bytes along k are a part of the panel's width: ``leading`` is not
@@ -23,7 +21,9 @@ from functools import lru_cache
 
 from attrs import frozen
 
-from ptxforge.layouts.encodings import Mma, Shared
+from ptxforge.layouts.boxes import CHUNK_BYTES
+from ptxforge.layouts.encodings import Mma
+from ptxforge.layouts.panels import ATOM_ROWS, SWIZZLES, Panels
 
 WARPS = 4
 ROWS = 64
@@ -31,11 +31,6 @@ ROWS = 64
 K_BYTES = 32
 """Bytes along k of one instruction, in each row of A and column of B."""
 MAX_COLUMNS = 256
-ATOM_ROWS = 8
-CHUNK_BYTES = 16
-SWIZZLES = (128, 64, 32)
-"""Widths of panels in bytes, best first."""
-MAX_ALIGNMENT = ATOM_ROWS * SWIZZLES[0]
 
 
 @lru_cache(maxsize=256)
@@ -60,9 +55,9 @@ def columns_of_instruction(layout: Mma) -> int:
 
 
 @lru_cache(maxsize=256)
-def shared_for_operand(
+def panels_for_operand(
     shape: Sequence[int], order: tuple[int, ...], bits: int, k_dim: int, columns: int
-) -> Shared | None:
+) -> Panels | None:
     """The layout of an operand of ``shape`` whose elements have ``bits`` bits and lie in ``order``, so that
     ``wgmma`` reads it; ``None`` if it cannot. ``columns`` is the instruction's extent along the other
     dimension than ``k_dim``."""
@@ -73,66 +68,39 @@ def shared_for_operand(
     width = shape[order[0]] * size if is_k_major else min(shape[order[0]], columns) * size
     if width < K_BYTES or shape[order[1]] < ATOM_ROWS or shape[k_dim] * size < K_BYTES:
         return None
-    return swizzled(min(width, SWIZZLES[0]), bits, order)
-
-
-def swizzled(width: int, bits: int, order: tuple[int, ...]) -> Shared:
-    """Panels of ``width`` bytes under the swizzle of that width.
-
-    >>> print(swizzled(128, 16, (1, 0)))
-    #shared<{vec = 8, perPhase = 1, maxPhase = 8, order = [1, 0], hasLeadingOffset = true}>
-    """
-    vec = CHUNK_BYTES * 8 // bits
-    return Shared(vec, SWIZZLES[0] // width, width // CHUNK_BYTES, order, has_leading_offset=True)
+    return Panels(min(width, SWIZZLES[0]), bits, order)
 
 
 @frozen
 class Operand:
-    """How descriptors name the parts of one operand's tile; all in bytes."""
+    """How descriptors name the parts of one operand's tile, in bytes."""
 
-    swizzle: int
-    leading: int
-    stride: int
-    is_transposed: bool
-    """MN-major."""
-    element: int
-    """Bytes of an element."""
+    layout: Panels
     rows: int
     """Of a panel."""
+    is_transposed: bool
+    """MN-major."""
 
     def offset(self, index: int, k: int) -> int:
         """Where the part begins that an instruction reads from row of A (column of B) ``index`` and ``k`` on;
         both are multiples of what an instruction takes."""
         along, row = (index, k) if self.is_transposed else (k, index)
-        panel, within = divmod(along * self.element, self.swizzle)
-        return panel * self.rows * self.swizzle + row * self.swizzle + within
+        panel, within = divmod(along, self.layout.width)
+        return (panel * self.rows + row) * self.layout.swizzle + within * self.layout.element_bits // 8
 
     @property
     def upper_bits(self) -> int:
-        """The upper 32 bits of the descriptor."""
-        return self.stride >> 4 | (SWIZZLES.index(self.swizzle) + 1) << 30
+        """The upper 32 bits of the descriptor: the stride, that of an atom, and the swizzle."""
+        return self.layout.alignment >> 4 | (SWIZZLES.index(self.layout.swizzle) + 1) << 30
 
     @property
     def leading_bits(self) -> int:
         """What the lower 32 bits have beside the address."""
-        return (self.leading >> 4) << 16
-
-
-def alignment(layout: Shared, bits: int) -> int:
-    """Bytes: the hardware permutes by the bits of the address, so tiles begin where an atom does."""
-    return max(128, ATOM_ROWS * layout.vec * layout.max_phase * bits // 8)
+        leading = self.rows * self.layout.swizzle if self.is_transposed else CHUNK_BYTES
+        return (leading >> 4) << 16
 
 
 @lru_cache(maxsize=256)
-def operand(layout: Shared, shape: tuple[int, ...], bits: int, k_dim: int) -> Operand:
-    """The descriptors of a tile under one of the layouts of :func:`shared_for_operand`."""
-    swizzle = layout.vec * layout.max_phase * bits // 8
-    is_transposed = layout.order[0] != k_dim
-    rows = shape[layout.order[1]]
-    leading = rows * swizzle if is_transposed else CHUNK_BYTES
-    return Operand(swizzle, leading, ATOM_ROWS * swizzle, is_transposed, bits // 8, rows)
-
-
-def is_for_wgmma(layout: Shared) -> bool:
-    """Whether a tile lies in swizzled panels."""
-    return layout.has_leading_offset and layout.rank > 1
+def operand(layout: Panels, shape: tuple[int, ...], k_dim: int) -> Operand:
+    """The descriptors of a tile under one of the layouts of :func:`panels_for_operand`."""
+    return Operand(layout, shape[layout.order[1]], layout.order[0] != k_dim)

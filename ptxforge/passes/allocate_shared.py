@@ -32,9 +32,7 @@ from ptxforge.ir.definition import ALLOCATES, PRODUCTS, SAME_MEMORY, TENSORS
 from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.partition import users_of
 from ptxforge.ir.ops.shared import LocalAlloc
-from ptxforge.ir.ops.tensor_map import MakeTensorMap
 from ptxforge.ir.warps import scratch_of, warps_around
-from ptxforge.layouts import wgmma
 from ptxforge.support import machine
 from ptxforge.support.errors import OutOfResourcesError
 from ptxforge.support.target import Target
@@ -221,28 +219,14 @@ def _requests(function: Function) -> list[Request]:
     numbers = _number(function)
     requests = []
     for op, size in needed:
-        if ALLOCATES in op.traits and _is_alone(op):
-            requests.append(Request(op, size, machine.BUFFER_ALIGNMENT, 0, EVER))
-        elif ALLOCATES in op.traits:
-            requests.append(Request(op, size, _alignment(op.result.type), *_lifetime(op, numbers)))
+        if ALLOCATES in op.traits:
+            type = op.result.type
+            lifetime = (0, EVER) if type.element in T.OPAQUE else _lifetime(op, numbers)
+            requests.append(Request(op, size, type.layout.alignment, *lifetime))
         else:
             lifetime = (0, EVER) if warps_around(op).groups > 1 else (numbers[op][0],) * 2
             requests.append(Request(op, size, machine.SCRATCH_ALIGNMENT, *lifetime))
     return requests
-
-
-def _is_alone(alloc: LocalAlloc) -> bool:
-    """Whether an allocation holds mbarriers, or tensor maps in the making, whose memory nothing else may
-    use."""
-    is_of_maps = any(isinstance(user, MakeTensorMap) for user in alloc.result.users)
-    return alloc.result.type.element is T.MBARRIER or is_of_maps
-
-
-def _alignment(type: T.MemDescType) -> int:
-    layout = type.layout
-    return (
-        wgmma.alignment(layout, type.element.bits) if wgmma.is_for_wgmma(layout) else machine.BUFFER_ALIGNMENT
-    )
 
 
 Numbers = dict[Operation, tuple[int, int]]

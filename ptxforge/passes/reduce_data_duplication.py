@@ -36,7 +36,7 @@ from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.shared import LocalAlloc, LocalDealloc, LocalLoad, MemDescTrans
 from ptxforge.ir.pressure import held_by_loop, registers_of
 from ptxforge.layouts.conversion import SharedMemory
-from ptxforge.layouts.encodings import DotOperand, Mma, infer_trans
+from ptxforge.layouts.encodings import DotOperand, Mma
 from ptxforge.layouts.swizzle import swizzle_for_dot_operand
 from ptxforge.passes.conversions import builder_after
 from ptxforge.support import machine
@@ -90,7 +90,7 @@ def _decompose(op: ConvertLayout, tiles: dict[tuple, Value]) -> bool:
     is_transposed = view is not None and view.is_transpose
     if is_transposed:
         value = view.x
-        kept = infer_trans(layout, tuple(view.order.index(d) for d in range(len(view.order))), seen.shape)
+        kept = layout.permuted(tuple(view.order.index(d) for d in range(len(view.order))))
     key = value, kept
     is_new = key not in tiles
     if is_new:

@@ -41,8 +41,9 @@ from ptxforge.ir.ops.shared import (
     NextSlot,
 )
 from ptxforge.ir.warps import warps_around
-from ptxforge.layouts.encodings import DotOperand, Mma, Shared, infer_trans
+from ptxforge.layouts.encodings import DotOperand, Mma
 from ptxforge.layouts.product_steps import shared_for_fma_operand
+from ptxforge.layouts.shared import InSharedMemory, Shared
 from ptxforge.layouts.swizzle import swizzle_for_dot_operand
 from ptxforge.passes.analysis.pipelined_loads import is_zero
 from ptxforge.passes.analysis.rectangles import Rectangle
@@ -151,7 +152,7 @@ class Rings:
         """The loop in front of which barriers are made."""
         return self.loop if self.around is None else self.around
 
-    def _buffer(self, type: T.TensorType, layout: Shared) -> Value:
+    def _buffer(self, type: T.TensorType, layout: InSharedMemory) -> Value:
         described = T.MemDescType((self.count, *type.shape), type.element, layout, mutable=True)
         buffer = Builder.at(self.loop).create(LocalAlloc, result_types=[described]).result
         self.buffers.append(buffer)
@@ -321,7 +322,7 @@ class Rings:
         stage.update(dict.fromkeys((read, arrive), use))
 
 
-def _layout_of_ring(load: Load) -> Shared:
+def _layout_of_ring(load: Load) -> InSharedMemory:
     """The swizzle for the operation that reads the buffer."""
     type = load.result.type
     for user in load.result.users:
@@ -336,8 +337,7 @@ def _layout_of_ring(load: Load) -> Shared:
             layout = swizzle_for_dot_operand(consumer, seen.shape, seen.layout.order, type.element.bits)
         else:
             layout = shared_for_fma_operand(consumer, seen.layout, seen.shape, type.element.bits)
-        back = tuple(order.index(d) for d in range(len(order)))
-        return infer_trans(layout, back, seen.shape)
+        return layout.permuted(tuple(order.index(d) for d in range(len(order))))
     return _layout_for_registers(load) or Shared(1, 1, 1, type.layout.order)
 
 
@@ -355,7 +355,7 @@ def _layout_for_registers(load: Load) -> Shared | None:
                 return _swizzle_of_rows(type)
             in_memory = tuple(order.index(d) for d in type.layout.order)
             found = swizzle_for_dot_operand(layout, value.type.shape, in_memory, type.element.bits)
-            return infer_trans(found, tuple(order.index(d) for d in range(len(order))), value.type.shape)
+            return found.permuted(tuple(order.index(d) for d in range(len(order))))
         if value in seen:
             continue
         seen.add(value)

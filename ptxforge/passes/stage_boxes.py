@@ -43,10 +43,10 @@ from ptxforge.ir.ops.convert_layout import unconverted
 from ptxforge.ir.ops.shared import LocalAlloc, LocalStore
 from ptxforge.ir.ops.tensor_store import StoreBox, StoreWait, TensorStore
 from ptxforge.ir.pressure import blocks_with, held_by_products
-from ptxforge.layouts import wgmma
 from ptxforge.layouts.banks import offsets_of
-from ptxforge.layouts.encodings import Shared
 from ptxforge.layouts.linear import LANE, WARP
+from ptxforge.layouts.panels import MAX_ALIGNMENT, Panels
+from ptxforge.layouts.shared import Shared
 from ptxforge.passes.analysis.linear_forms import LinearForms, add
 from ptxforge.support import machine
 from ptxforge.support.target import Target
@@ -125,7 +125,7 @@ class _Place:
 
 def _places(function: Function, stores: list[_Store], target: Target) -> list[_Place]:
     """See PLACE and ROOM."""
-    room = _room(function, target) - wgmma.MAX_ALIGNMENT * len(stores)
+    room = _room(function, target) - MAX_ALIGNMENT * len(stores)
     whole = [_buffer_type(store.op) for store in stores]
     inside = [i for i, store in enumerate(stores) if store.around is not None]
     places = [_Place(type, 1, store.around or store.op) for type, store in zip(whole, stores)]
@@ -158,7 +158,7 @@ def _held(function: Function) -> int:
 
 def _buffer_type(op: StoreBox) -> T.MemDescType:
     type, swizzle = op.value.type, op.map.attributes["swizzle"]
-    layout = wgmma.swizzled(swizzle, type.element.bits, (1, 0)) if swizzle else Shared(1, 1, 1, (1, 0))
+    layout = Panels(swizzle, type.element.bits, (1, 0)) if swizzle else Shared(1, 1, 1, (1, 0))
     return T.MemDescType(type.shape, type.element, layout, mutable=True)
 
 

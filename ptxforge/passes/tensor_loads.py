@@ -36,13 +36,12 @@ from ptxforge.ir.ops.mbarrier import TensorLoad
 from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex
 from ptxforge.ir.ops.tensor_map import MakeTensorMap, MapWorkspace, ReleaseWorkspace
-from ptxforge.layouts import wgmma
-from ptxforge.layouts.encodings import Shared
+from ptxforge.layouts.panels import Panels
+from ptxforge.layouts.shared import InSharedMemory, Shared
 from ptxforge.passes.analysis.linear_forms import NotLinear, Polynomial
 from ptxforge.passes.analysis.rectangles import Rectangle, Rectangles, entry_of, place_of
 from ptxforge.passes.analysis.roots import root_of
 from ptxforge.support import dtypes, machine
-from ptxforge.support.tensor_map import BYTES
 from ptxforge.support.worklist import each_once
 
 MOST_ROWS = 256
@@ -80,7 +79,7 @@ class TensorLoads:
             if isinstance(why, Rectangle):
                 self.function.remarks.withdraw("narrow-access", load.location)
             layouts = [user.result.type.layout for user in load.result.users if ALLOCATES in user.traits]
-            if isinstance(why, NotLinear) and any(map(wgmma.is_for_wgmma, layouts)):
+            if isinstance(why, NotLinear) and any(isinstance(layout, Panels) for layout in layouts):
                 text = f"threads copy this tile, not TMA: {why}"
                 self.function.remarks.add("not-by-tma", text, load.location)
 
@@ -95,11 +94,11 @@ class TensorLoads:
             return self._vector(load)
         users = load.result.users
         layouts = {user.result.type.layout if ALLOCATES in user.traits else None for user in users}
-        if len(layouts) != 1 or None in layouts or not wgmma.is_for_wgmma(next(iter(layouts))):
+        layout = layouts.pop() if len(layouts) == 1 else None
+        if not isinstance(layout, Panels):
             raise NotLinear("its tile is not only for the tensor cores")
         found = self.rectangles.of(load)
         self._check_writes(load, found)
-        (layout,) = layouts
         type = load.result.type
         if type.shape[layout.order[1]] > MOST_ROWS:
             raise NotLinear(f"a tile of more than {MOST_ROWS} rows")
@@ -158,18 +157,18 @@ class TensorLoads:
         base = self.rectangles.forms.of(written).base
         return base not in (None, read) and not self.function.walk(Barrier)
 
-    def map_of(self, load: Load, rectangle: Rectangle, layout: Shared, sharers: int) -> Value:
+    def map_of(self, load: Load, rectangle: Rectangle, layout: InSharedMemory, sharers: int) -> Value:
         """The tensor map of what ``load`` reads, of which each of the ``sharers`` copies a box: a parameter
         of the kernel, or one that is made here."""
         type = load.result.type
-        is_swizzled = wgmma.is_for_wgmma(layout)
-        span = layout.vec * layout.max_phase if is_swizzled else type.shape[0]
+        is_in_panels = isinstance(layout, Panels)
+        span, swizzle = (layout.width, layout.swizzle) if is_in_panels else (type.shape[0], 0)
         box = [1 if d.tile_dim is None else type.shape[d.tile_dim] for d in rectangle.dimensions]
         box[-1] = min(box[-1], span)
         if sharers > 1:
             tile_dims = [d.tile_dim for d in rectangle.dimensions]
             box[tile_dims.index(layout.order[1])] //= sharers
-        dtype, swizzle = dtypes.BY_IR[type.element.name].name, span * type.element.bytes * is_swizzled
+        dtype = dtypes.BY_IR[type.element.name].name
         if rectangle.in_kernel:
             return self._made_here(rectangle, {"dtype": dtype, "box": tuple(box), "swizzle": swizzle})
         attributes = {
@@ -208,14 +207,14 @@ class TensorLoads:
             return self.made[0][1].workspace, self.made[0][1].template
         body = self.function.body
         b = Builder.at(body.first)
-        type = T.MemDescType((BYTES,), T.I8, BARRIER, mutable=True)
+        type = T.MemDescType((1,), T.TENSOR_MAP, BARRIER, mutable=True)
         template = b.create(LocalAlloc, result_types=[type]).result
         workspace = b.create(MapWorkspace).result
         Builder.at(body.terminator).create(ReleaseWorkspace, workspace)
         return workspace, template
 
     def start(
-        self, load: Load, rectangle: Rectangle, layout: Shared, buffer: Value, phase: Value,
+        self, load: Load, rectangle: Rectangle, layout: InSharedMemory, buffer: Value, phase: Value,
         multicast: int,
     ) -> list[Operation]:  # fmt: skip
         """The operations that start the copy, which completes in ``phase``, before ``load``, in order; CTAs

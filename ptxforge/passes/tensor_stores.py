@@ -38,7 +38,7 @@ from ptxforge.ir.ops.descriptor import DescriptorReduce, DescriptorStore, MakeDe
 from ptxforge.ir.ops.inline_asm import InlineAsm
 from ptxforge.ir.ops.shape import Reshape
 from ptxforge.ir.ops.tensor_store import StoreBox
-from ptxforge.layouts import wgmma
+from ptxforge.layouts.panels import ATOM_ROWS, SWIZZLES
 from ptxforge.passes.analysis.linear_forms import LinearForms, NotLinear
 from ptxforge.passes.analysis.rectangles import check_first_column, entry_of, is_aligned
 from ptxforge.passes.analysis.roots import root_of
@@ -138,8 +138,8 @@ def _is_parameter(value: Value, function: Function) -> bool:
 def box_width(rows: int, columns: int, size: int) -> int:
     """Elements of ``size`` bytes in a row of the panels that a tile lies in; 0 where it is not swizzled: of
     rows that are too few or too short."""
-    width = min(columns * size, wgmma.SWIZZLES[0])
-    return width // size if rows >= wgmma.ATOM_ROWS and width >= wgmma.SWIZZLES[-1] else 0
+    width = min(columns * size, SWIZZLES[0])
+    return width // size if rows >= ATOM_ROWS and width >= SWIZZLES[-1] else 0
 
 
 # -- order -----------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@
     %d = dot %a, %b, %c
 
     %x = load %p : tensor<128x64xf16, #blocked>                                              (after)
-    %a = local_alloc %x : … -> memdesc<128x64xf16, #shared<{vec = 8, …, hasLeadingOffset = true}>, mutable>
+    %a = local_alloc %x : … -> memdesc<128x64xf16, #panels<{swizzle = 128, …}>, mutable>
     %f = dot_begin (convert_layout %c : #mma)
     %g = dot_async %a, %b, %f
     %d = convert_layout (dot_wait %g {pending = 0}) : … -> tensor<128x128xf32, #blocked1>
@@ -56,7 +56,7 @@ from ptxforge.ir.ops.shared import LocalAlloc, MemDescTrans
 from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts import wgmma
-from ptxforge.layouts.encodings import DotOperand, Mma, infer_trans
+from ptxforge.layouts.encodings import DotOperand, Mma
 from ptxforge.layouts.linear import LayoutError
 from ptxforge.layouts.mma_families import WGMMA, find_family
 from ptxforge.passes.products_in_parts import part_of_tile
@@ -213,13 +213,12 @@ def _in_memory(value: Value, k_dim: int, layout: Mma, is_transposed: bool = Fals
     shape = value.type.shape
     if is_transposed:
         order, shape = tuple(1 - d for d in order), shape[::-1]
-    shared = wgmma.shared_for_operand(shape, order, value.type.element.bits, k_dim, columns)
+    shared = wgmma.panels_for_operand(shape, order, value.type.element.bits, k_dim, columns)
     if shared is None or is_transposed:
         return None if shared is None else _Tile(load.result, transposes, shared)
     for transpose in reversed(transposes):
         back = tuple(transpose.order.index(d) for d in range(len(transpose.order)))
-        shared = infer_trans(shared, back, shape)
-        shape = tuple(shape[d] for d in back)
+        shared = shared.permuted(back)
     return _Tile(load.result, transposes, shared)
 
 
@@ -232,7 +231,7 @@ def _kept_in_memory(dot: Dot) -> _Tile | None:
     if not any(_is_invariant(value, dot, loop) for loop in loops):
         return None
     bits = dot.a.type.element.bits
-    layout = wgmma.shared_for_operand(dot.a.type.shape, (1, 0), bits, 1, wgmma.ROWS)
+    layout = wgmma.panels_for_operand(dot.a.type.shape, (1, 0), bits, 1, wgmma.ROWS)
     return None if layout is None else _Tile(value, [], layout)
 
 
@@ -274,8 +273,8 @@ def _transposed_in_memory(dot: Dot) -> _Tile | None:
         return None
     op, transposes = _origin(dot.a)
     shape, bits = dot.a.type.shape, dot.a.type.element.bits
-    layout = wgmma.shared_for_operand(shape, (0, 1), bits, 1, wgmma.ROWS)
-    return None if layout is None else _Tile(op.result, transposes, infer_trans(layout, (1, 0), shape))
+    layout = wgmma.panels_for_operand(shape, (0, 1), bits, 1, wgmma.ROWS)
+    return None if layout is None else _Tile(op.result, transposes, layout.permuted((1, 0)))
 
 
 # -- rewriting -------------------------------------------------------------------------------------------

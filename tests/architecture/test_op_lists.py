@@ -32,7 +32,6 @@ ASKED = {
     "frontend/context.py": (1, "values of float8e4b15 are bytes, which may be chosen from"),
     "ir/rewriter.py": (3, "what folding takes, and makes, are constants"),
     "passes/accelerate_matmul.py": (3, "products, and the loads that their operands come from"),
-    "passes/allocate_shared.py": (1, "tensor maps in the making, whose memory nothing else may use"),
     "passes/analysis/assumptions.py": (2, "comparisons as kernels' authors write promises"),
     "passes/analysis/pipelined_loads.py": (3, "loads become copies: no other access would mean the same"),
     "passes/analysis/rectangles.py": (1, "a size that is not below 0"),

@@ -16,7 +16,7 @@ LONG_FILES = {
     "emulator/parser.py": (820, "the grammar of PTX"),
     "emulator/program.py": (620, "from text to a program: names, constants, functions, labels"),
     "emulator/translate.py": (620, "operands and their types, instruction by instruction"),
-    "layouts/encodings.py": (850, "all encodings and what they have in common"),
+    "layouts/encodings.py": (780, "all encodings and what they have in common"),
     "layouts/linear.py": (610, "one class: linear maps, with examples"),
 }
 """Lines at most, and why it is one file."""

@@ -58,7 +58,7 @@ def test_other_scratch_waits_for_all_parts():
 OPERAND = "#dot_op<{opIdx = 1, parent = #mma<{versionMajor = 2, versionMinor = 0, warpsPerCTA = [1, 2], instrShape = [16, 8]}>, kWidth = 2}>"  # noqa: E501
 COLUMNS = "#blocked<{sizePerThread = [1], threadsPerWarp = [32], warpsPerCTA = [2], order = [0]}>"
 OTHERS = COLUMNS.replace("[1]", "[4]")
-SHARED = "memdesc<16x16xf16, #shared<{vec = 8, perPhase = 4, maxPhase = 2, order = [1, 0], hasLeadingOffset = false}>>"  # noqa: E501
+SHARED = "memdesc<16x16xf16, #shared<{vec = 8, perPhase = 4, maxPhase = 2, order = [1, 0]}>>"  # noqa: E501
 TILE = "tensor<16x16xf16, #blocked<{sizePerThread = [1, 4], threadsPerWarp = [8, 4], warpsPerCTA = [2, 1], order = [1, 0]}>>"  # noqa: E501
 READ = f"""func @f(%out: ptr<f32>, %x: f16, %y: f32)
     attributes {{num_warps = 2, target = "sm_80", shared_bytes = 4096}} {{

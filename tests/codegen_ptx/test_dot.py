@@ -12,7 +12,8 @@ from ptxforge.ir.ops import shared as shared_ops
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Barrier
-from ptxforge.layouts.encodings import DotOperand, Mma, Shared
+from ptxforge.layouts.encodings import DotOperand, Mma
+from ptxforge.layouts.shared import Shared
 from tests.codegen_ptx.harness import Kernel, blocked, pointer
 
 FMA_CASES = [

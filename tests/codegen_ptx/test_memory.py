@@ -10,8 +10,10 @@ from ptxforge.codegen_ptx.lower.indices import linear_of
 from ptxforge.ir import types as T
 from ptxforge.ir.ops import arith, atomic, cast, memory, shape
 from ptxforge.ir.ops import shared as ops
-from ptxforge.layouts.encodings import Blocked, DotOperand, Mma, Shared, infer_trans
+from ptxforge.layouts.encodings import Blocked, DotOperand, Mma
+from ptxforge.layouts.panels import Panels
 from ptxforge.layouts.scratch import atomic_scratch_bytes
+from ptxforge.layouts.shared import Shared
 from ptxforge.support.target import parse_target
 from tests.codegen_ptx.harness import Kernel, assemble, blocked, pointer
 
@@ -317,22 +319,23 @@ def test_compare_and_swap(element):
 
 # -- shared memory ---------------------------------------------------------------------------------------
 
-SHARED = [
-    Shared(1, 1, 1, (1, 0)),
-    Shared(8, 1, 8, (1, 0)),
-    Shared(8, 2, 4, (0, 1)),
-    Shared(4, 1, 8, (1, 0), True),
-]
+SHARED = {
+    "rows": lambda bits: Shared(1, 1, 1, (1, 0)),
+    "swizzled rows": lambda bits: Shared(8, 1, 8, (1, 0)),
+    "swizzled columns": lambda bits: Shared(8, 2, 4, (0, 1)),
+    "panels": lambda bits: Panels(64, bits, (1, 0)),
+    "panels of columns": lambda bits: Panels(128, bits, (0, 1)),
+}
 MMA = Mma((2, 0), (2, 2), (16, 8))
 DISTRIBUTED = [blocked(1, 8, threads=(8, 4), warps=(4, 1)), Blocked((4, 1), (16, 2), (1, 4), (0, 1)), MMA,
                DotOperand(0, MMA, 2), DotOperand(1, MMA, 2)]
 
 
 @pytest.mark.parametrize("element", [T.I8, T.F16, T.F32, T.F64], ids=str)
-@pytest.mark.parametrize("shared", SHARED, ids=range(len(SHARED)))
+@pytest.mark.parametrize("shared", SHARED)
 @pytest.mark.parametrize("reader", range(len(DISTRIBUTED)))
 def test_store_then_load(shared, reader, element):
-    size = (64, 64)
+    size, shared = (64, 64), SHARED[shared](element.bits)
     kernel = Kernel(pointer(element), pointer(element), shared_bytes=1 << 16)
     b = kernel.b
     x = kernel.load(0, size, DISTRIBUTED[0])
@@ -345,9 +348,9 @@ def test_store_then_load(shared, reader, element):
     np.testing.assert_array_equal(_bytes(out), _bytes(data))
 
 
-@pytest.mark.parametrize("shared", SHARED, ids=range(len(SHARED)))
+@pytest.mark.parametrize("shared", SHARED)
 def test_buffers_slices_and_transposes(shared):
-    size, element, layout = (64, 64), T.F16, DISTRIBUTED[0]
+    size, element, layout, shared = (64, 64), T.F16, DISTRIBUTED[0], SHARED[shared](16)
     kernel = Kernel(pointer(element), pointer(element), pointer(element), T.I32, shared_bytes=1 << 16)
     b = kernel.b
     buffers = b.value(ops.LocalAlloc, type=T.MemDescType((3, *size), element, shared, True), offset=0)
@@ -359,7 +362,7 @@ def test_buffers_slices_and_transposes(shared):
     )
     kernel.store(1, b.value(ops.LocalLoad, part, type=T.TensorType((16, 32), element, layout)))
     turned = b.value(ops.MemDescTrans, tile, order=(1, 0),
-                     type=T.MemDescType(size, element, infer_trans(shared, (1, 0), size), True))
+                     type=T.MemDescType(size, element, shared.permuted((1, 0)), True))
     kernel.store(2, b.value(ops.LocalLoad, turned, type=T.TensorType(size, element, layout)))
     data = _numbers(element, size)
     cut, flipped = np.zeros((16, 32), np.float16), np.zeros(size, np.float16)

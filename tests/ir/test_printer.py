@@ -18,7 +18,8 @@ from ptxforge.ir.ops.control import For, If, Return, Yield
 from ptxforge.ir.ops.shape import Constant
 from ptxforge.ir.parser import parse_function, parse_type
 from ptxforge.ir.printer import print_function
-from ptxforge.layouts.encodings import Blocked, DotOperand, Mma, Shared, Slice
+from ptxforge.layouts.encodings import Blocked, DotOperand, Mma, Slice
+from ptxforge.layouts.shared import Shared
 from ptxforge.support.location import Location
 
 BLOCKED = Blocked((1, 4), (8, 4), (4, 1), (1, 0))

@@ -21,6 +21,7 @@ LAYOUTS = """\
 #eight = #blocked<{sizePerThread = [1], threadsPerWarp = [32], warpsPerCTA = [8], order = [0]}>
 #plane = #blocked<{sizePerThread = [1, 1], threadsPerWarp = [32, 1], warpsPerCTA = [4, 1], order = [1, 0]}>
 #shared = #shared<{vec = 8, perPhase = 1, maxPhase = 8, order = [1, 0]}>
+#panels = #panels<{swizzle = 128, elementBits = 16, order = [1, 0]}>
 """
 HEAD = "func @f(%x: i32, %y: i64, %flag: i1, %p: ptr<f32>, %z: f32) attributes {num_warps = 4} {\n"
 
@@ -33,6 +34,7 @@ GOOD = [
     "%a = addi %x, %x : i32",
     "%t = splat %x : (i32) -> tensor<128xi32, #blocked>\n%u = addi %t, %t : tensor<128xi32, #blocked>",
     "%s = local_alloc : () -> memdesc<3x64x64xf16, #shared, mutable>",
+    "%s = local_alloc : () -> memdesc<3x64x64xf16, #panels, mutable>",
     "%r = for %i = %x to %x step %x iter_args(%c = %y) : i64 {\n yield %c\n}",
     "%r = while %x : i32 {\n(%a: i32):\n condition %flag, %a\n} body {\n(%b: i32):\n yield %b\n}",
     "%v = constant {value = nan} : f32\n store %p, %v, %flag : (ptr<f32>, f32, i1)",
@@ -92,6 +94,9 @@ BAD = {
         "%t = async_commit_group : token<cp.async>\ndot_wait {pending = 1}"),
     "copies that nobody waits for": (15, "%t = async_commit_group : token<cp.async>"),
     "memdesc with a distributed layout": (11, "%s = local_alloc : () -> memdesc<128xf16, #blocked, mutable>"),
+    "tensor of tensor maps": (11, "%s = local_alloc : () -> memdesc<1x1xtensormap, #shared, mutable>\n"
+        "%t = local_load %s : (memdesc<1x1xtensormap, #shared, mutable>) -> tensor<1x1xtensormap, #plane>"),
+    "panels of wider elements": (11, "%s = local_alloc : () -> memdesc<64x64xf32, #panels, mutable>"),
 }  # fmt: skip
 
 

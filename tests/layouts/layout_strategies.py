@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from ptxforge.layouts.encodings import Blocked, DotOperand, Linear, Mma, Shared, Slice
+from ptxforge.layouts.encodings import Blocked, DotOperand, Linear, Mma, Slice
 from ptxforge.layouts.linear import LinearLayout
+from ptxforge.layouts.panels import SWIZZLES, Panels
+from ptxforge.layouts.shared import Shared
 
 
 @st.composite
@@ -84,7 +86,17 @@ def distributed(draw, shape, warp_bits):
 def shared(draw, rank=2):
     power = st.sampled_from([1, 2, 4, 8])
     order = draw(st.permutations(range(rank)))
-    return Shared(draw(power), draw(power), draw(power), order, draw(st.booleans()))
+    return Shared(draw(power), draw(power), draw(power), order)
+
+
+@st.composite
+def panels(draw, rank=2):
+    bits = draw(st.sampled_from([8, 16, 32, 64]))
+    return Panels(draw(st.sampled_from(SWIZZLES)), bits, draw(st.permutations(range(rank))))
+
+
+def in_shared_memory(rank=2):
+    return st.one_of(shared(rank), panels(rank))
 
 
 def elements(layout: LinearLayout) -> np.ndarray:

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxforge.layouts.banks import conflict_degree, element_bytes, lanes_per_step, offsets_of, shared_access
-from ptxforge.layouts.encodings import Blocked, DotOperand, Mma, Shared
+from ptxforge.layouts.encodings import Blocked, DotOperand, Mma
+from ptxforge.layouts.shared import Shared
 from ptxforge.layouts.swizzle import optimal_swizzle, swizzle_for_dot_operand
 
 from .layout_strategies import distributed, elements
@@ -97,12 +98,11 @@ OPERANDS = [
 @pytest.mark.parametrize("op_idx", [0, 1])
 @pytest.mark.parametrize("order", [(1, 0), (0, 1)])
 @pytest.mark.parametrize("k", [32, 64, 128])
-@pytest.mark.parametrize("panels", [False, True])
-def test_dot_operands_have_no_conflicts(bits, k_width, op_idx, order, k, panels):
+def test_dot_operands_have_no_conflicts(bits, k_width, op_idx, order, k):
     """Filling with 16-byte rows, as cp.async does, and reading fragments."""
     operand = DotOperand(op_idx, Mma((2, 0), (2, 2)), k_width)
     shape = (128, k) if op_idx == 0 else (k, 128)
-    encoding = swizzle_for_dot_operand(operand, shape, order, bits, panels)
+    encoding = swizzle_for_dot_operand(operand, shape, order, bits)
     memory = encoding.linear(shape)
     vec = 128 // bits
     size = [1, 1]

@@ -7,9 +7,9 @@ import itertools
 import pytest
 
 from ptxforge.layouts.boxes import box_layout, lies_in_boxes
-from ptxforge.layouts.encodings import Shared
 from ptxforge.layouts.linear import LayoutError
-from ptxforge.layouts.wgmma import swizzled
+from ptxforge.layouts.panels import Panels
+from ptxforge.layouts.shared import Shared
 
 SPANS = [(swizzle, bits) for swizzle in (32, 64, 128) for bits in (8, 16, 32)]
 
@@ -43,7 +43,7 @@ def test_extents_are_powers_of_two():
 def test_tiles_for_wgmma(swizzle, bits, panels, order):
     columns, rows = swizzle * 8 // bits, 16
     shape = tuple(rows if dim == order[1] else columns * panels for dim in range(2))
-    tile = swizzled(swizzle, bits, order)
+    tile = Panels(swizzle, bits, order)
     dims = order[::-1]
     assert lies_in_boxes(tile, shape, bits, (rows, columns), dims, swizzle)
     assert lies_in_boxes(tile, shape, bits, (1, rows, columns), (-1, *dims), swizzle)

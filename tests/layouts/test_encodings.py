@@ -13,7 +13,6 @@ from ptxforge.layouts.encodings import (
     DotOperand,
     Linear,
     Mma,
-    Shared,
     Slice,
     as_blocked,
     default_blocked,
@@ -26,8 +25,9 @@ from ptxforge.layouts.encodings import (
     unique_elements_per_thread,
 )
 from ptxforge.layouts.linear import LayoutError, LinearLayout
+from ptxforge.layouts.shared import Shared
 
-from .layout_strategies import blocked, distributed, elements, shared
+from .layout_strategies import blocked, distributed, elements, in_shared_memory, shared
 from .linear_maps import linear
 
 SHAPES = st.tuples(*[st.integers(0, 6).map(lambda b: 1 << b)] * 2)
@@ -102,8 +102,6 @@ def test_slice_holds_what_its_parent_holds(parent, dim, shape):
 @given(shared(), SHAPES)
 def test_shared_by_definition(layout, shape):
     """Row r, column c lies where the seeds' formula says: column c ^ vec * ((r / perPhase) % maxPhase)."""
-    if layout.has_leading_offset:
-        return
     linear = layout.linear(shape)
     columns, rows = shape[layout.order[0]], shape[layout.order[1]]
     for r in range(rows):
@@ -114,17 +112,10 @@ def test_shared_by_definition(layout, shape):
             assert (coordinates[layout.order[1]], coordinates[layout.order[0]]) == (r, c)
 
 
-@given(shared(3), st.tuples(*[st.integers(0, 4).map(lambda b: 1 << b)] * 3))
-def test_shared_is_a_bijection(layout, shape):
+@given(in_shared_memory(3), st.tuples(*[st.integers(0, 4).map(lambda b: 1 << b)] * 3))
+def test_tiles_in_shared_memory_are_bijections(layout, shape):
     linear = layout.linear(shape)
     assert linear.is_injective and linear.is_surjective
-
-
-def test_panels_of_128_bytes():
-    """64 columns of f16 fill the banks once; the next 64 come after all rows."""
-    linear = Shared(8, 1, 8, (1, 0), True).linear((16, 128))
-    assert linear.apply(offset=64) == (1, 8)
-    assert linear.apply(offset=16 * 64) == (0, 64)
 
 
 # -- fragments, by the formulas of PTX ISA 9.0, section 9.7.14.5 ----------------------------------------
@@ -349,7 +340,7 @@ def test_split_needs_both_halves_in_one_thread():
 
 
 def test_trans_of_shared_permutes_the_order():
-    assert infer_trans(Shared(8, 1, 8, (1, 0)), (1, 0), (64, 64)) == Shared(8, 1, 8, (0, 1))
+    assert Shared(8, 1, 8, (1, 0)).permuted((1, 0)) == Shared(8, 1, 8, (0, 1))
     assert infer_trans(Blocked((1,), (32,), (4,), (0,)), (0,), (128,)) == Blocked((1,), (32,), (4,), (0,))
     cta = CTALayout((2, 1), (2, 1), (1, 0))
     turned = infer_trans(Blocked((1, 4), (4, 8), (4, 1), (1, 0), cta), (1, 0), (64, 64))

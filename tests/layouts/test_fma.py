@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ptxforge.layouts.banks import offsets_of, shared_access
-from ptxforge.layouts.encodings import Blocked, DotOperand, Shared, default_blocked, elements_per_thread
+from ptxforge.layouts.encodings import Blocked, DotOperand, default_blocked, elements_per_thread
 from ptxforge.layouts.linear import LANE, REGISTER, WARP
 from ptxforge.layouts.product_steps import blocked_for_fma, shared_for_fma_operand
+from ptxforge.layouts.shared import Shared
 
 SHAPES = [
     ((128, 128), 8), ((128, 256), 8), ((256, 128), 8), ((64, 128), 4), ((64, 64), 4), ((32, 32), 4),

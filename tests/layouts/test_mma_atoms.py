@@ -9,13 +9,14 @@ from ptxforge.layouts.encodings import (
     Blocked,
     DotOperand,
     Mma,
-    Shared,
     elements_per_thread,
 )
 from ptxforge.layouts.mma_atoms import plan_ldmatrix
+from ptxforge.layouts.panels import Panels
+from ptxforge.layouts.shared import Shared
 from ptxforge.layouts.swizzle import swizzle_for_dot_operand
 
-from .layout_strategies import distributed, elements, shared
+from .layout_strategies import distributed, elements, in_shared_memory
 
 
 def matrix_of_lane(row_of, lane, trans):
@@ -104,11 +105,12 @@ def test_bytes_are_transposed_in_pairs(k_width, op_idx, order, k):
 
 
 @pytest.mark.parametrize("order", [(1, 0), (0, 1)])
-@pytest.mark.parametrize("panels", [False, True])
-def test_the_operand_b_of_a_wide_tile(order, panels):
+@pytest.mark.parametrize("in_panels", [False, True])
+def test_the_operand_b_of_a_wide_tile(order, in_panels):
     """128 x 256 x 64 with 8 warps of 64 x 64: 8 ldmatrix per k step of 16 and operand pair."""
     operand = DotOperand(1, Mma((2, 0), (2, 4)), 2)
-    memory = swizzle_for_dot_operand(operand, (64, 256), order, 16, panels)
+    rows = swizzle_for_dot_operand(operand, (64, 256), order, 16)
+    memory = Panels(128, 16, order) if in_panels else rows
     plan = check(operand.linear((64, 256)), memory.linear((64, 256)), 16)
     assert plan.count == 4 and plan.degree == 1 and plan.trans == (order == (1, 0))
     assert len(plan.loads) == 16
@@ -145,12 +147,12 @@ def test_blocked_layouts_do_not_fit():
 @given(SHAPES, st.sampled_from([8, 16, 32]), st.data())
 def test_whatever_is_planned_is_right(shape, bits, data):
     layout = data.draw(distributed(shape, 1)).linear(shape)
-    check(layout, data.draw(shared()).linear(shape), bits)
+    check(layout, data.draw(in_shared_memory()).linear(shape), bits)
 
 
 @settings(max_examples=100, deadline=None)
 @given(SHAPES, st.sampled_from([(8, 4), (16, 2), (16, 4), (32, 1)]),
-       st.integers(0, 1), shared())
+       st.integers(0, 1), in_shared_memory())
 def test_operands_in_any_memory(shape, kind, op_idx, memory):
     bits, k_width = kind
     check(DotOperand(op_idx, Mma((2, 0), (2, 1)), k_width).linear(shape), memory.linear(shape), bits)

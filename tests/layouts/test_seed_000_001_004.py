@@ -11,12 +11,12 @@ from ptxforge.layouts.encodings import (
     Blocked,
     DotOperand,
     Mma,
-    Shared,
     Slice,
     default_blocked,
     elements_per_thread,
 )
 from ptxforge.layouts.linear import LinearLayout
+from ptxforge.layouts.shared import Shared
 from ptxforge.layouts.show import holders_of, show, show_threads
 from ptxforge.layouts.syntax import parse_encoding
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from ptxforge.layouts.encodings import Blocked, CTALayout, Mma, Shared, Slice
+from ptxforge.layouts.encodings import Blocked, CTALayout, Mma, Slice
+from ptxforge.layouts.shared import Shared
 from ptxforge.layouts.show import describe, holders_of, show, show_hardware, show_threads, svg
 
 WARP = Blocked((1, 2), (2, 2), (2, 1), (1, 0))

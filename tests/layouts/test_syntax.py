@@ -4,17 +4,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptxforge.layouts.encodings import Blocked, CTALayout, DotOperand, Mma, Shared, Slice
+from ptxforge.layouts.encodings import Blocked, CTALayout, DotOperand, Mma, Slice
+from ptxforge.layouts.panels import Panels
+from ptxforge.layouts.shared import Shared
 from ptxforge.layouts.syntax import parse_encoding, parse_encoding_prefix
 from ptxforge.support.errors import ParseError
 
-from .layout_strategies import distributed, shared
+from .layout_strategies import distributed, in_shared_memory
 
 PARENT = Blocked((1, 1), (32, 1), (4, 1), (0, 1))
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.one_of(distributed((32, 32), 2), shared()))
+@given(st.one_of(distributed((32, 32), 2), in_shared_memory()))
 def test_print_then_parse_is_the_identity(layout):
     assert parse_encoding(str(layout)) == layout
     assert str(parse_encoding(str(layout))) == str(layout)
@@ -22,8 +24,8 @@ def test_print_then_parse_is_the_identity(layout):
 
 def test_ctas_round_trip():
     cta = CTALayout((2, 2), (2, 1), (0, 1))
-    for layout in (Blocked((1, 1), (32, 1), (4, 1), (0, 1), cta), Shared(8, 1, 8, (1, 0), True, cta),
-                   Mma((2, 0), (2, 2), (16, 8), cta)):
+    for layout in (Blocked((1, 1), (32, 1), (4, 1), (0, 1), cta), Shared(8, 1, 8, (1, 0), cta),
+                   Panels(64, 8, (0, 1), cta), Mma((2, 0), (2, 2), (16, 8), cta)):
         assert parse_encoding(str(layout)) == layout
 
 
@@ -63,6 +65,8 @@ def test_spellings_of_history():
     ("#slice<{dim = 0, parent = 3}>", "the parent of a slice must be a distributed encoding"),
     ("#shared<{vec=3, perPhase=1, maxPhase=1, order=[0]}>", "vec must be a power of two, got 3"),
     ("#shared<{vec=1, perPhase=1, maxPhase=1, order=[0], colour=1}>", "#shared has no field 'colour'"),
+    ("#shared<{vec=1, perPhase=1, maxPhase=1, order=[1, 0], hasLeadingOffset=true}>", "are #panels"),
+    ("#panels<{swizzle = 128, order = [1, 0]}>", "#panels needs the field 'elementBits'"),
     ("#blocked<{\n sizePerThread = [1] \n foo", "3:5: expected '=', found the end"),
     ("#blocked<{sizePerThread = [1 2]", "expected ',', found '2'"),
     ("#blocked<{sizePerThread = ~}>", "expected a number, a list or an encoding, found '~'"),

@@ -82,8 +82,12 @@ MUTANTS = [
         "_, [%s+%s], {op.bytes};", "_, [%s+%s], {op.bytes // 2};", "product sm_90a",
     ),
     Mutant(
-        "rows of a tile are not rotated", "ptxforge.layouts.encodings",
+        "rows of a tile are not rotated", "ptxforge.layouts.shared",
         "phase = ((1 << i) // self.per_phase) % self.max_phase", "phase = 0", f"facts {GEMM} sm_80",
+    ),
+    Mutant(
+        "chunks of a panel stay where they are", "ptxforge.layouts.boxes",
+        "SWIZZLED_FROM % chunks", "SWIZZLED_FROM % 1", "product sm_90a",
     ),
     Mutant(
         "nothing is known of a sum of addresses", "ptxforge.ir.ops.arith",

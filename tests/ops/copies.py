@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 TEXT = """\
-#a = #shared<{vec = 8, perPhase = 4, maxPhase = 2, order = [1, 0], hasLeadingOffset = true}>
-#bar = #shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0], hasLeadingOffset = false}>
+#a = #panels<{swizzle = 32, elementBits = 16, order = [1, 0]}>
+#bar = #shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0]}>
 #b = #blocked<{sizePerThread = [1, 8], threadsPerWarp = [16, 2], warpsPerCTA = [1, 1], order = [1, 0]}>
 func @copy(%x: ptr<f16> {divisibility = 16}, %n: i32, %out: ptr<f16>, %map: tensormap {dtype = "float16", \
 base = "x", shape = [3, "n"], strides = ["2*n", 1], box = [16, 16], swizzle = 32}) \

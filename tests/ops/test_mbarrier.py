@@ -62,8 +62,8 @@ def test_mbarriers_are_no_tiles(changes, message):
 
 
 @pytest.mark.parametrize("change", [
-    ("swizzle = 32", "swizzle = 0"), ("tile_dims = [0, 1]", "tile_dims = [1, 0]"),
-    ("perPhase = 4", "perPhase = 2"),
+    ("16], swizzle = 32", "16], swizzle = 0"), ("tile_dims = [0, 1]", "tile_dims = [1, 0]"),
+    ("{swizzle = 32", "{swizzle = 64"),
 ], ids=["no swizzle", "the other order", "another encoding"])  # fmt: skip
 def test_tiles_lie_as_boxes_are_copied(change):
     with pytest.raises(VerificationError, match=r"'tensor_load': boxes of \[16, 16\] under a swizzle of"):

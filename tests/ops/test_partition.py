@@ -16,8 +16,8 @@ from ptxforge.support.errors import InterpreterError, VerificationError
 BAR, TILE = "memdesc<1xmbarrier, #bar, mutable>", "memdesc<16x16xf16, #a, mutable>"
 TILES = "memdesc<2x16x16xf16, #a, mutable>"
 TEXT = f"""\
-#a = #shared<{{vec = 8, perPhase = 4, maxPhase = 2, order = [1, 0], hasLeadingOffset = true}}>
-#bar = #shared<{{vec = 1, perPhase = 1, maxPhase = 1, order = [0], hasLeadingOffset = false}}>
+#a = #panels<{{swizzle = 32, elementBits = 16, order = [1, 0]}}>
+#bar = #shared<{{vec = 1, perPhase = 1, maxPhase = 1, order = [0]}}>
 #b = #blocked<{{sizePerThread = [1, 8], threadsPerWarp = [16, 2], warpsPerCTA = [1, 1], order = [1, 0]}}>
 func @two_tiles(%x: ptr<f16> {{divisibility = 16}}, %out: ptr<f16>, %map: tensormap {{dtype = "float16", \
 base = "x", shape = [32, 16], strides = [16, 1], box = [16, 16], swizzle = 32}}) \

@@ -12,7 +12,7 @@ from ptxforge.ir.verifier import verify
 from ptxforge.support.errors import InterpreterError, VerificationError
 
 TEXT = """\
-#a = #shared<{vec = 8, perPhase = 4, maxPhase = 2, order = [1, 0], hasLeadingOffset = true}>
+#a = #panels<{swizzle = 32, elementBits = 16, order = [1, 0]}>
 #b = #blocked<{sizePerThread = [1, 8], threadsPerWarp = [16, 2], warpsPerCTA = [1, 1], order = [1, 0]}>
 func @copy(%y: ptr<f16> {divisibility = 16}, %n: i32, %map: tensormap {dtype = "float16", base = "y", \
 shape = [5, "n"], strides = ["2*n", 1], box = [16, 16], swizzle = 32}) attributes {num_warps = 1, \
@@ -115,7 +115,7 @@ def test_a_wait_names_what_is_read():
       "%buffer, %zero : (tensormap, ptr<f16>, memdesc<16x16xf16, #a, mutable>, i32)"),
      "a tensor of 2 dimensions has 1 coordinates"),
     (("box = [16, 16]", "box = [3, 16]"), r"a tile \[16, 16\] in boxes of \[3, 16\]"),
-    (("swizzle = 32", "swizzle = 64"), r"boxes of \[16, 16\] under a swizzle of 64 bytes do not lie as"),
+    (("16], swizzle = 32", "16], swizzle = 64"), r"boxes of \[16, 16\] under a swizzle of 64 bytes do"),
     (("local_store %x, %buffer :", "local_store %x, %buffer {part = 1} :"), "'local_store' of part 1"),
 ])  # fmt: skip
 def test_verifier(change, message):

@@ -12,7 +12,7 @@ from ptxforge.ir.verifier import verify
 from ptxforge.support.errors import InterpreterError, IRError, VerificationError
 
 TEXT = """\
-#a = #shared<{vec = 8, perPhase = 1, maxPhase = 8, order = [1, 0], hasLeadingOffset = true}>
+#a = #panels<{swizzle = 128, elementBits = 16, order = [1, 0]}>
 #b = #blocked<{sizePerThread = [1, 8], threadsPerWarp = [4, 8], warpsPerCTA = [4, 1], order = [1, 0]}>
 #mma = #mma<{versionMajor = 3, versionMinor = 0, warpsPerCTA = [4, 1], instrShape = [16, 64, 16]}>
 func @product(%x: ptr<f16>, %out: ptr<f32>) attributes {num_warps = 4, target = "sm_90a"} {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SHARED = "#shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0], hasLeadingOffset = false}>"
+SHARED = "#shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0]}>"
 BLOCKED = "#blocked<{sizePerThread = [4], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>"
 BUFFER = f"memdesc<1024xf32, {SHARED}, mutable>"
 TILE = f"tensor<1024xf32, {BLOCKED}>"

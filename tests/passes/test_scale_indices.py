@@ -52,7 +52,7 @@ COUNTER = """%c0 = constant {{value = 0}} : i32
 
 
 def pitches(more: str = "", result: str = "%next") -> list[int]:
-    text = COUNTER.format(shared="#shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0], hasLeadingOffset = false}>",  # noqa: E501
+    text = COUNTER.format(shared="#shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0]}>",
                           blocked="#blocked<{sizePerThread = [4], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>",  # noqa: E501
                           more=more, result=result)  # fmt: skip
     return [op.pitch for op in operations(apply(parse(text), scale_indices), MemDescIndex)]

@@ -10,8 +10,10 @@ import pytest
 
 import ptxforge
 import ptxforge.language as tl
-from ptxforge.layouts.encodings import Blocked, DotOperand, Linear, Mma, Shared, Slice
+from ptxforge.layouts.encodings import Blocked, DotOperand, Linear, Mma, Slice
 from ptxforge.layouts.linear import LinearLayout
+from ptxforge.layouts.panels import Panels
+from ptxforge.layouts.shared import Shared
 
 
 @ptxforge.jit
@@ -53,7 +55,7 @@ BLOCKED = Blocked((1, 4), (8, 4), (2, 1), (1, 0))
 
 @pytest.mark.parametrize(("layout", "cells"), [
     (BLOCKED, 16 * 16), (Slice(0, BLOCKED), 16), (Mma((2, 0), (1, 2)), 16 * 16),
-    (Shared(2, 1, 4, (1, 0)), 4 * 8),
+    (Shared(2, 1, 4, (1, 0)), 4 * 8), (Panels(32, 16, (1, 0)), 8 * 16),
     (Linear(LinearLayout({"register": [], "lane": [(1,), (2,), (4,), (8,), (16,)], "warp": [], "block": []},
                          {"dim0": 32})), 32),
 ])  # fmt: skip

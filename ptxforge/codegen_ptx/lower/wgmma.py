@@ -139,7 +139,7 @@ class _Tile:
         tile: SharedTile = ctx.scalar(value)
         self.b: Builder = ctx.b
         self.is_of_cluster = ctx.function.attributes.get("num_ctas", 1) > 1
-        self.plan = wgmma.operand(type.layout, tile.layout.out_shape, type.element.bits, k_dim=1 - dim)
+        self.plan = wgmma.operand(type.layout, tile.layout.out_shape, k_dim=1 - dim)
         origin = tile.layout.apply(offset=tile.origin)
         self.index, self.k = origin[dim], origin[1 - dim]
         self.upper = self.b.register(self.plan.upper_bits)

@@ -13,7 +13,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.views import View, access_of, matrices_of, view_of
 from ptxforge.layouts.banks import SharedAccess
-from ptxforge.layouts.encodings import DotOperand, infer_trans
+from ptxforge.layouts.encodings import DotOperand
 from ptxforge.layouts.mma_atoms import LdMatrix
 from ptxforge.support.errors import VerificationError
 
@@ -196,7 +196,7 @@ class MemDescTrans(Operation):
     @classmethod
     def infer(cls, operands, attributes):
         (source,), order = operands, attributes["order"]
-        layout = infer_trans(source.layout, _in_tile(order, source.layout.rank), source.shape)
+        layout = source.layout.permuted(_in_tile(order, source.layout.rank))
         shape = tuple(source.shape[d] for d in order)
         return [T.MemDescType(shape, source.element, layout, source.mutable)]
 

@@ -1,7 +1,7 @@
 """Tensor maps that a kernel makes itself, of scalars that its launcher does not know.
 
     %w = map_workspace                                              once, at the beginning
-    %t = local_alloc : memdesc<128xi8, …, mutable>
+    %t = local_alloc : memdesc<1xtensormap, …, mutable>
 
     %m = make_tensor_map %w, %t, %p, %rows, %stride {dtype = "float16", box = (128, 64), …}
     tensor_load %m, …
@@ -26,6 +26,8 @@ from ptxforge.ir.core import BlockArgument, Operation, Value
 from ptxforge.layouts import boxes
 from ptxforge.support.errors import VerificationError
 from ptxforge.support.tensor_map import BYTES
+
+_PLACE = D.Constraint("maps in memory", lambda t: isinstance(t, T.MemDescType) and t.element is T.TENSOR_MAP)
 
 
 @D.define("map_workspace", effects=D.SIDE_EFFECT)
@@ -66,8 +68,8 @@ class ReleaseWorkspace(Operation):
 
 @D.define("make_tensor_map", effects=D.SIDE_EFFECT)
 class MakeTensorMap(Operation):
-    """The map of a tensor at ``base``, by way of ``template``, 128 bytes of shared memory that only these
-    operations use. Its place is ``offset`` bytes behind the beginning of the record.
+    """The map of a tensor at ``base``, by way of ``template``, a place in shared memory. The map lies
+    ``offset`` bytes behind the beginning of the record.
 
     ``sizes`` has an entry for each dimension, outermost first: its size in elements, or 0 where an operand
     says it (``i32``; a tensor with a size below 1 is read as zeros). The strides follow (``i64``, elements),
@@ -76,7 +78,7 @@ class MakeTensorMap(Operation):
     """
 
     workspace = D.operand(D.SCALAR_INT)
-    template = D.operand(D.MEMDESC)
+    template = D.operand(_PLACE)
     base = D.operand(D.POINTER)
     numbers = D.operands(D.SCALAR_INT)
     sizes = D.attribute(tuple)
@@ -102,8 +104,6 @@ class MakeTensorMap(Operation):
         wanted = [T.I32] * self.sizes.count(0) + [T.I64] * (len(self.sizes) - 1)
         if [value.type for value in self.numbers] != wanted or len(self.box) != len(self.sizes):
             raise VerificationError(f"'make_tensor_map' of sizes {self.sizes} needs {wanted}, and a box")
-        if self.template.type.bytes < BYTES:
-            raise VerificationError(f"'make_tensor_map' needs {BYTES} bytes of shared memory")
 
 
 def check_boxes(

@@ -8,8 +8,8 @@ from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import AddPtr, Load, Store
 from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.ir.rewriter import PatternSet, Rewriter, constant_of
-from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import Mma
+from ptxforge.layouts.panels import Panels
 from ptxforge.passes.rules.arith import is_int
 
 RULES = PatternSet()
@@ -48,7 +48,7 @@ def stored_accumulators(op: LocalAlloc, rewriter: Rewriter) -> bool:
     """local_alloc (convert_layout x) → local_alloc x, of accumulators of ``wgmma`` that it reads again:
     ``stmatrix`` writes them as they are."""
     inner = None if op.value is None else op.value.defining_op
-    if not isinstance(inner, ConvertLayout) or not wgmma.is_for_wgmma(op.result.type.layout):
+    if not isinstance(inner, ConvertLayout) or not isinstance(op.result.type.layout, Panels):
         return False
     layout = inner.x.type.layout
     is_written = isinstance(layout, Mma) and layout.version[0] == 3 and inner.x.type.element.bits == 16
