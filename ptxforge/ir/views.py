@@ -68,6 +68,23 @@ def _access_of(distributed: LinearLayout, shared: LinearLayout, bits: int, max_v
     return shared_access(offsets_of(distributed, shared), bits, max_vector)
 
 
+def plan_of_copy(tensor: T.TensorType, view: View, vector: int) -> SharedAccess:
+    """How threads copy a tensor from global memory, where as many registers as ``vector`` says hold neighbours:
+    these in their order alone make an instruction, also where others are neighbours in the view."""
+    return access_of(tensor, view, _width_in_order(tensor.layout.linear(tensor.shape), view.layout, vector))
+
+
+@lru_cache(maxsize=2048)
+def _width_in_order(distributed: LinearLayout, shared: LinearLayout, vector: int) -> int:
+    """How many registers of so many, from the first one on, are neighbours in shared memory."""
+    width = 1
+    for column in offsets_of(distributed, shared).columns_of(REGISTER):
+        if width >= vector or column != width:
+            break
+        width *= 2
+    return width
+
+
 def plan_of_store(tensor: T.TensorType, view: View, part: int) -> StMatrix | SharedAccess:
     """How threads write a tensor, or parts of so many elements of it: accumulators of ``wgmma`` by
     ``stmatrix``, if it can and shared memory takes no more steps."""

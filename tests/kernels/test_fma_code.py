@@ -70,3 +70,12 @@ def test_copies_transpose_what_lies_along_k(launched):
 
 def test_results_leave_in_wide_stores(launched):
     assert set(re.findall(r"st\.global\.(\S+) ", launched[3])) == {"v4.b32"}
+
+
+def test_one_warp_copies_whole_rows():
+    """A thread has neighbours along k and all rows: what it transposes it copies one by one, also where its
+    elements of several rows are neighbours in shared memory."""
+    configuration = matmul(np.float32, (32, 32, 128), 1, 2, "NN", 0, "ieee")
+    _, ptx = configuration.launch()
+    sizes = re.findall(r"cp\.async\.\w+\.shared\.global \[\S+\], \[\S+\], (\d+)", ptx)
+    assert (sizes.count("4"), sizes.count("16")) == (2 * 128, 2 * 32)

@@ -11,7 +11,7 @@ import numpy as np
 from ptxforge.ir import definition as D
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
-from ptxforge.ir.views import View, access_of, matrices_of, view_of
+from ptxforge.ir.views import View, access_of, matrices_of, plan_of_copy, view_of
 from ptxforge.layouts.banks import SharedAccess
 from ptxforge.layouts.encodings import DotOperand
 from ptxforge.layouts.mma_atoms import LdMatrix
@@ -224,7 +224,7 @@ class AsyncCopyGlobalToLocal(D.MemoryAccess, D.Piecewise):
 
     def plan(self) -> SharedAccess:
         """How threads copy."""
-        return access_of(self.elements, view_of(self.destination), self.width)
+        return plan_of_copy(self.elements, view_of(self.destination), self.width)
 
     def pieces(self):
         return [()] * len(self.plan().accesses)
