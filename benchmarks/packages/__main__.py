@@ -13,6 +13,9 @@ steps.
     python -m benchmarks.packages [--package NAME] [--without NAME] [--case SUBSTRING] [--seconds N]
                                   [--prepare SHARE] [--workers N] [--json FILE] [--no-triton] [--emulator]
 
+``--package inductor``, alone, takes functions that torch compiles (it is no package, and not among the others),
+and tells what compiling took.
+
 ``--emulator`` compares results of small sizes on CPU tensors and times nothing; some packages refuse such
 tensors.
 """
@@ -34,7 +37,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.packages.worker import TABLES, serve, table
+from benchmarks.packages.worker import PACKAGES, TABLES, serve, table
 
 PREPARING = 0.5
 """Which share of the time may be spent before anything is timed."""
@@ -92,8 +95,8 @@ class Comparison:
         self.contenders = ["ptxforge"] + ([] if options.no_triton or options.emulator else ["triton"])
         self.begun = time.monotonic()
         self.rows: list[dict[str, Any]] = []
-        for package in TABLES:
-            if options.package in ("", package) and options.without != package:
+        for package in [options.package] if options.package else PACKAGES:
+            if options.without != package:
                 for place, case in enumerate(table(package)):
                     if options.case in case.name:
                         row = {
@@ -249,7 +252,19 @@ def summary(rows: list[dict[str, Any]]) -> str:
         lines.append(", ".join(told))
     ratios = sorted((row["ratio"], f"{row['package']} {row['case']}") for row in rows if "ratio" in row)
     lines += ["all: " + ", ".join(_mean([r for r, _ in ratios], "Triton's time by ours"))]
+    lines += _compiling(rows)
     return "\n".join(lines + [f"  {ratio:.3f} {name}" for ratio, name in ratios[:20]])
+
+
+def _compiling(rows: list[dict[str, Any]]) -> list[str]:
+    """What both spent in compiling the same number of kernels, where torch compiles."""
+    both = [(row["ptxforge"], row["triton"]) for row in rows if row.get("ptxforge") and row.get("triton")]
+    same = [(own, other) for own, other in both if own.get("compiled", 0) == other.get("compiled") != 0]
+    if not same:
+        return []
+    own, other = (sum(pair[i]["compiling"] for pair in same) for i in (0, 1))
+    kernels = sum(pair[0]["compiled"] for pair in same)
+    return [f"compiling {kernels} kernels of {len(same)} cases: {own:.1f} s, Triton {other:.1f} s: {own / other:.3f}"]
 
 
 def _mean(ratios: list[float], text: str) -> list[str]:

@@ -24,7 +24,8 @@ import torch
 
 from benchmarks.packages import case as cases
 
-TABLES = ("flag_gems", "liger", "conch", "gemlite", "triton_kernels", "fla")
+PACKAGES = ("flag_gems", "liger", "conch", "gemlite", "triton_kernels", "fla")
+TABLES = (*PACKAGES, "inductor")
 STEPS = 8
 """Steps in one measurement, whose median counts."""
 TUNING_RUNS = 7
@@ -67,6 +68,7 @@ def _environment(package: str, contender: str, caches: Path, emulated: bool) -> 
     own = caches / contender
     for name in ("TRITON_CACHE_DIR", "PTXFORGE_CACHE_DIR", "XDG_CACHE_HOME", "FLAGGEMS_CACHE_DIR"):
         os.environ[name] = str(own)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(own / "inductor")
     os.environ |= {
         "FLA_CACHE_RESULTS": "0",
         "GEMS_VENDOR": "nvidia",
@@ -81,7 +83,8 @@ def _environment(package: str, contender: str, caches: Path, emulated: bool) -> 
         os.environ["PTXFORGE_TRITON_VERSION"] = VERSIONS.get(package, "3.6.0")
         if emulated:
             os.environ["PTXFORGE_DEVICE"] = "emulator"
-            _pretend_a_gpu()
+            if package in PACKAGES:
+                _pretend_a_gpu()
         importlib.import_module("ptxforge.triton_compat").install()
 
 
@@ -115,6 +118,7 @@ class Worker:
         self.timings = 0
         self.prepared = False
         self.package, self.contender = package, contender
+        self.compile_time: Any = None
 
     def answer(self, what: str, place: int, seconds: float) -> dict[str, Any]:
         """What came of a request: ``prepare`` or ``time``."""
@@ -135,6 +139,9 @@ class Worker:
         return result | {"seconds": round(time.perf_counter() - begun, 3)}
 
     def _set_up(self) -> None:
+        if self.package == "inductor" and self.compile_time is None:
+            compile_time = importlib.import_module("benchmarks.packages.inductor").CompileTime
+            self.compile_time = compile_time(self.emulated)
         if self.prepared or self.emulated:
             return
         torch.backends.cuda.matmul.allow_tf32 = False
@@ -183,6 +190,8 @@ class Worker:
         results."""
         case = self.cases[place]
         torch.manual_seed(7)
+        if self.compile_time:
+            self.compile_time.take()
         furthest, agrees, calls = 0.0, True, []
         for _ in range(2):
             inputs = case.inputs(self.data)
@@ -195,7 +204,8 @@ class Worker:
             wanted, _ = cases.step(case, case.reference, copies, upstream)
             distance, fits = cases.distance(case, results, wanted)
             furthest, agrees = max(furthest, distance), agrees and fits
-        return {"distance": furthest, "agrees": agrees, "calls": calls}
+        spent = self.compile_time.take() if self.compile_time else {}
+        return {"distance": furthest, "agrees": agrees, "calls": calls} | spent
 
     def time(self, place: int) -> dict[str, Any]:
         """Milliseconds of the kernels of a step: the median of some steps, and each kernel's part of it."""
