@@ -128,7 +128,7 @@ class Network:
 
 
 def all_of_them() -> list[tuple[str, Network, float]]:
-    """Name, network, and how far results may lie from those in wider types."""
+    """Name, network, and how far results may lie from eager mode's."""
     f32, bf16 = torch.float32, torch.bfloat16
 
     def encoder(**options: object) -> nn.Module:
