@@ -13,8 +13,8 @@ steps.
     python -m benchmarks.packages [--package NAME] [--without NAME] [--case SUBSTRING] [--seconds N]
                                   [--prepare SHARE] [--workers N] [--json FILE] [--no-triton] [--emulator]
 
-``--package inductor``, alone, takes functions that torch compiles (it is no package, and not among the others),
-and tells what compiling took.
+``--package inductor`` takes functions that torch compiles, and tells what compiling took: it is no package,
+and not among the others.
 
 ``--emulator`` compares results of small sizes on CPU tensors and times nothing; some packages refuse such
 tensors.
@@ -263,8 +263,8 @@ def _compiling(rows: list[dict[str, Any]]) -> list[str]:
     if not same:
         return []
     own, other = (sum(pair[i]["compiling"] for pair in same) for i in (0, 1))
-    kernels = sum(pair[0]["compiled"] for pair in same)
-    return [f"compiling {kernels} kernels of {len(same)} cases: {own:.1f} s, Triton {other:.1f} s: {own / other:.3f}"]
+    what = f"compiling {sum(pair[0]['compiled'] for pair in same)} kernels of {len(same)} cases"
+    return [f"{what}: {own:.1f} s, Triton {other:.1f} s: {own / other:.3f}"]
 
 
 def _mean(ratios: list[float], text: str) -> list[str]:

@@ -53,7 +53,8 @@ class CompileTime:
         self.seconds, self.kernels = 0.0, 0
         self.one_at_a_time = threading.Lock()
         config = importlib.import_module("torch._inductor.config")
-        for name, value in SETTINGS.items() if not emulated else (SETTINGS | {"cpu_backend": "triton"}).items():
+        settings = SETTINGS | ({"cpu_backend": "triton"} if emulated else {})
+        for name, value in settings.items():
             setattr(config, name, value)
         triton = importlib.import_module("triton")
         self.compile, triton.compile = triton.compile, self._timed
@@ -91,7 +92,8 @@ def _integers(*bounds: tuple[int, int]) -> Make:
 
 def _indexed(d: Data, t: torch.dtype) -> tuple:
     rows = d.size(8192, 16)
-    return d.normal(d.rows, d.columns // 4, dtype=t), d.integers(0, d.rows, rows), d.normal(rows, d.columns // 4, dtype=t)
+    width = d.columns // 4
+    return d.normal(d.rows, width, dtype=t), d.integers(0, d.rows, rows), d.normal(rows, width, dtype=t)
 
 
 def _images(width: int, small: int = 8) -> Make:
@@ -161,14 +163,16 @@ POINTWISE: list[Row] = [
     ("special functions", "f32", _like(),
      lambda x: torch.special.i0(x) + torch.special.bessel_j0(x) + torch.lgamma(x.abs() + 0.1), ()),
     ("casts", "f32", _like(), lambda x: (x.half() + 1, x.bfloat16() * 2, (x.abs() * 9).to(torch.uint8)), ()),
-    ("integers", "i64", _integers((-1000, 1000), (1, 9)), lambda x, y: (x // y, x % y, (x & y) << 2, x > y), ()),
+    ("integers", "i64", _integers((-1000, 1000), (1, 9)),
+     lambda x, y: (x // y, x % y, (x & y) << 2, x > y), ()),
     ("transposed copy", "f32", _like(), lambda x: x.t().contiguous() + 1, ()),
     ("concatenation", "bf16", _like(2), lambda x, y: torch.cat([x, y], 1) * 2, ()),
     ("flip and roll", "f16", _like(), lambda x: x.flip(1) + x.roll(3, 0), ()),
     ("padding", "f32", _like(), lambda x: F.pad(x, (3, 5, 1, 2)) + 1, ()),
     ("split of a projection", "bf16", _shape(((8, 1024, 3072), (1, 4, 96))),
-     lambda x: tuple(p.view(*p.shape[:2], -1, 16).transpose(1, 2).contiguous() + 0 for p in x.chunk(3, -1)), ()),
-    ("rotary embedding", "bf16", _shape(((8, 16, 2048, 64), (1, 2, 8, 64)), *[((2048, 64), (8, 64))] * 2), _rotary, (0,)),
+     lambda x: [p.unflatten(-1, (-1, 16)).transpose(1, 2).contiguous() for p in (x + 0).chunk(3, -1)], ()),
+    ("rotary embedding", "bf16", _shape(((8, 16, 2048, 64), (1, 2, 8, 64)), *[((2048, 64), (8, 64))] * 2),
+     _rotary, (0,)),
     ("nearest neighbours", "f32", _images(16), lambda x: F.interpolate(x, scale_factor=2.0), ()),
     ("bilinear", "f32", _images(16), lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"), ()),
     ("pooling", "f32", _images(64), lambda x: (F.max_pool2d(x, 2), F.avg_pool2d(x, 3)), ()),
@@ -180,7 +184,8 @@ POINTWISE: list[Row] = [
     ("index_add", "f32", _indexed, lambda x, i, y: (x * 2).index_add(0, i, y), ()),
     ("scatter_add", "f32", lambda d, t: (d.normal(dtype=t), d.integers(0, d.columns)),
      lambda x, i: torch.zeros_like(x).scatter_add(1, i, x + 1), ()),
-    ("gather", "f16", lambda d, t: (d.normal(dtype=t), d.integers(0, d.columns)), lambda x, i: x.gather(1, i) + 1, ()),
+    ("gather", "f16", lambda d, t: (d.normal(dtype=t), d.integers(0, d.columns)),
+     lambda x, i: x.gather(1, i) + 1, ()),
     ("a kernel of the user's", "f32", _like(2), lambda x, y: users.added(x, y) + 1, ()),
     ("a tuned kernel of the user's", "f32", _like(2), lambda x, y: users.added_and_tuned(x, y) + 1, ()),
 ]  # fmt: skip
@@ -190,7 +195,8 @@ REDUCTIONS: list[Row] = [
     ("sum of all", "f32", _like(), lambda x: (x * x).sum(), ()),
     ("mean and variance", "f32", _like(), lambda x: torch.var_mean(x, -1), ()),
     ("maximum and where", "f32", _like(), lambda x: (x.amax(1), x.argmax(1)), ()),
-    ("any, all, product", "f32", _like(), lambda x: ((x > 3).any(1), (x > -4).all(1), (1 + x / 1e4).prod(1)), ()),
+    ("any, all, product", "f32", _like(),
+     lambda x: ((x > 3).any(1), (x > -4).all(1), (1 + x / 1e4).prod(1)), ()),
     ("softmax", "bf16", _like(), lambda x: F.softmax(x, -1), (0,)),
     ("softmax of long rows", "f32", _shape(((256, 50257), (2, 3000))), lambda x: F.softmax(x, -1), ()),
     ("log_softmax", "f32", _like(), lambda x: F.log_softmax(x, -1), (0,)),
@@ -214,20 +220,26 @@ REDUCTIONS: list[Row] = [
 PRODUCTS: list[Row] = [
     ("product", "bf16", _shape(((8192, 1024), (32, 32)), ((1024, 3072), (32, 48))), lambda x, y: x @ y, ()),
     ("product and relu", "f16", _shape(*[((4096, 4096), (32, 32))] * 2), lambda x, y: torch.relu(x @ y), ()),
-    ("product by a transposed matrix", "bf16", _shape(*[((2048, 2048), (32, 32))] * 2), lambda x, y: x @ y.t(), ()),
-    ("product, bias and gelu", "bf16", _shape(((2048, 2048), (32, 32)), ((2048, 4096), (32, 48)), ((4096,), (48,))),
+    ("product by a transposed matrix", "bf16", _shape(*[((2048, 2048), (32, 32))] * 2),
+     lambda x, y: x @ y.t(), ()),
+    ("product, bias and gelu", "bf16", _shape(((2048, 2048), (32, 32)), ((2048, 4096), (32, 48)), ((4096,),
+     (48,))),
      lambda x, y, b: F.gelu(torch.addmm(b, x, y)), ()),
-    ("product of odd sizes", "f16", _shape(((2000, 1999), (33, 35)), ((1999, 1001), (35, 37))), lambda x, y: x @ y, ()),
-    ("product of 16 rows", "bf16", _shape(((16, 4096), (16, 64)), ((4096, 4096), (64, 32))), lambda x, y: x @ y, ()),
+    ("product of odd sizes", "f16", _shape(((2000, 1999), (33, 35)), ((1999, 1001), (35, 37))),
+     lambda x, y: x @ y, ()),
+    ("product of 16 rows", "bf16", _shape(((16, 4096), (16, 64)), ((4096, 4096), (64, 32))),
+     lambda x, y: x @ y, ()),
     ("products side by side", "f16", _shape(*[((16, 512, 512), (2, 32, 32))] * 2), torch.bmm, ()),
     ("flex_attention", "f16", _heads(2048, 128), _flex, (0, 1, 2)),
     ("flex_attention, scores changed", "bf16", _heads(2048, 128), _biased, ()),
     ("flex_attention, one query", "f16", _heads(4096, 128, kv=4, queries=1), _flex, ()),
 ]  # fmt: skip
 CONVOLUTIONS: list[Row] = [
-    ("convolution and relu", "f16", _shape(((32, 64, 56, 56), (1, 16, 8, 8)), ((64, 64, 3, 3), (16, 16, 3, 3))),
+    ("convolution and relu", "f16", _shape(((32, 64, 56, 56), (1, 16, 8, 8)), ((64, 64, 3, 3), (16, 16, 3,
+     3))),
      lambda x, w: torch.relu(F.conv2d(x, w, padding=1)), ()),
-    ("convolution of points", "f16", _shape(((32, 64, 56, 56), (1, 16, 8, 8)), ((128, 64, 1, 1), (16, 16, 1, 1))),
+    ("convolution of points", "f16", _shape(((32, 64, 56, 56), (1, 16, 8, 8)), ((128, 64, 1, 1), (16, 16, 1,
+     1))),
      lambda x, w: F.conv2d(x, w), ()),
 ]  # fmt: skip
 
@@ -249,6 +261,7 @@ def cases() -> list[Case]:
         for (name, kind, make, function, gradients), tuned in rows
     ]
     return made + [
-        Case("inductor", name, network.inputs, Compiled(network, False), network, network.gradients, tolerance, exact=True)
+        Case("inductor", name, network.inputs, Compiled(network, False), network, network.gradients,
+             tolerance, exact=True)  # fmt: skip
         for name, network, tolerance in networks.all_of_them()
     ]

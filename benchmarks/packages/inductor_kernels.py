@@ -13,7 +13,8 @@ def add_kernel(x, y, out, n, BLOCK: tl.constexpr):
     tl.store(out + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
 
 
-tuned_kernel = triton.autotune([triton.Config({"BLOCK": size}) for size in (512, 2048)], key=["n"])(add_kernel)
+CONFIGURATIONS = [triton.Config({"BLOCK": size}) for size in (512, 2048)]
+tuned_kernel = triton.autotune(CONFIGURATIONS, key=["n"])(add_kernel)
 
 
 def added(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -37,7 +37,8 @@ class Inverted(nn.Module):
 
     def __init__(self, width: int, expanded: int):
         super().__init__()
-        self.expand, self.each = _convolution(width, expanded, 1), _convolution(expanded, expanded, 3, groups=expanded)
+        self.expand = _convolution(width, expanded, 1)
+        self.each = _convolution(expanded, expanded, 3, groups=expanded)
         self.one, self.two = nn.BatchNorm2d(expanded), nn.BatchNorm2d(expanded)
         self.squeeze, self.excite = nn.Conv2d(expanded, 8, 1), nn.Conv2d(8, expanded, 1)
         self.project = nn.Conv2d(expanded, width, 1)
@@ -110,13 +111,12 @@ class Network:
     def inputs(self, data: Data) -> tuple:
         """An input and parameters, as small as they are at the start of a training."""
         x = data.normal(*(self.small if data.small else self.shape), dtype=self.dtype)
-        given = [
-            (data.normal(*p.shape) * p[0].numel() ** -0.5 if p.dim() > 1 else data.uniform(0.5, 1.5, *p.shape)).to(
-                self.dtype
-            )
-            for p in self.module.parameters()
-        ]
-        return x, *given
+        return x, *(self._parameter(data, p.shape) for p in self.module.parameters())
+
+    def _parameter(self, data: Data, shape: torch.Size) -> torch.Tensor:
+        if len(shape) < 2:
+            return data.uniform(0.5, 1.5, *shape, dtype=self.dtype)
+        return data.normal(*shape, dtype=self.dtype, scale=shape[1:].numel() ** -0.5)
 
     def __call__(self, x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
         buffers = {
@@ -135,12 +135,14 @@ def all_of_them() -> list[tuple[str, Network, float]]:
         return nn.TransformerEncoderLayer(512, 8, 1024, dropout=0.0, batch_first=True, **options)
 
     def residual() -> nn.Module:
-        return nn.Sequential(_convolution(3, 32, 7, 2), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
-                             Residual(32, 32, 1), Residual(32, 64, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten())  # fmt: skip
+        stem = (_convolution(3, 32, 7, 2), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
+        blocks = (Residual(32, 32, 1), Residual(32, 64, 2))
+        return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
     def separable() -> nn.Module:
-        return nn.Sequential(_convolution(3, 32, 3, 2), nn.BatchNorm2d(32), nn.Hardswish(), Inverted(32, 96),
-                             Inverted(32, 64), nn.AdaptiveAvgPool2d(1), nn.Flatten())  # fmt: skip
+        stem = (_convolution(3, 32, 3, 2), nn.BatchNorm2d(32), nn.Hardswish())
+        blocks = (Inverted(32, 96), Inverted(32, 64))
+        return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
     language, vision = ((8, 512, 512), (1, 6, 512)), ((32, 3, 128, 128), (1, 3, 24, 24))
     return [

@@ -69,8 +69,9 @@ def _access_of(distributed: LinearLayout, shared: LinearLayout, bits: int, max_v
 
 
 def plan_of_copy(tensor: T.TensorType, view: View, vector: int) -> SharedAccess:
-    """How threads copy a tensor from global memory, where as many registers as ``vector`` says hold neighbours:
-    these in their order alone make an instruction, also where others are neighbours in the view."""
+    """How threads copy a tensor from global memory, where as many registers as ``vector`` says hold
+    neighbours: these in their order alone make an instruction, also where others are neighbours in the
+    view."""
     return access_of(tensor, view, _width_in_order(tensor.layout.linear(tensor.shape), view.layout, vector))
 
 
