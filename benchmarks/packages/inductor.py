@@ -81,9 +81,7 @@ def _like(count: int = 1) -> Make:
 
 def _shape(*shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> Make:
     """Tensors, each of one shape or, in the emulator, of another."""
-    return lambda d, t: tuple(
-        d.normal(*(small if d.small else full), dtype=t) for full, small in shapes
-    )
+    return lambda d, t: tuple(d.normal(*(small if d.small else full), dtype=t) for full, small in shapes)
 
 
 def _integers(*bounds: tuple[int, int]) -> Make:
@@ -222,8 +220,8 @@ PRODUCTS: list[Row] = [
     ("product and relu", "f16", _shape(*[((4096, 4096), (32, 32))] * 2), lambda x, y: torch.relu(x @ y), ()),
     ("product by a transposed matrix", "bf16", _shape(*[((2048, 2048), (32, 32))] * 2),
      lambda x, y: x @ y.t(), ()),
-    ("product, bias and gelu", "bf16", _shape(((2048, 2048), (32, 32)), ((2048, 4096), (32, 48)), ((4096,),
-     (48,))),
+    ("product, bias and gelu", "bf16",
+     _shape(((2048, 2048), (32, 32)), ((2048, 4096), (32, 48)), ((4096,), (48,))),
      lambda x, y, b: F.gelu(torch.addmm(b, x, y)), ()),
     ("product of odd sizes", "f16", _shape(((2000, 1999), (33, 35)), ((1999, 1001), (35, 37))),
      lambda x, y: x @ y, ()),
@@ -234,12 +232,11 @@ PRODUCTS: list[Row] = [
     ("flex_attention, scores changed", "bf16", _heads(2048, 128), _biased, ()),
     ("flex_attention, one query", "f16", _heads(4096, 128, kv=4, queries=1), _flex, ()),
 ]  # fmt: skip
+PICTURES = ((32, 64, 56, 56), (1, 16, 8, 8))
 CONVOLUTIONS: list[Row] = [
-    ("convolution and relu", "f16", _shape(((32, 64, 56, 56), (1, 16, 8, 8)), ((64, 64, 3, 3), (16, 16, 3,
-     3))),
+    ("convolution and relu", "f16", _shape(PICTURES, ((64, 64, 3, 3), (16, 16, 3, 3))),
      lambda x, w: torch.relu(F.conv2d(x, w, padding=1)), ()),
-    ("convolution of points", "f16", _shape(((32, 64, 56, 56), (1, 16, 8, 8)), ((128, 64, 1, 1), (16, 16, 1,
-     1))),
+    ("convolution of points", "f16", _shape(PICTURES, ((128, 64, 1, 1), (16, 16, 1, 1))),
      lambda x, w: F.conv2d(x, w), ()),
 ]  # fmt: skip
 
