@@ -75,19 +75,11 @@ class _Flows:
 
     @cached_property
     def sources(self) -> Flow:
-        found = defaultdict(list)
-        for made, read in self._ends():
-            for one in made:
-                found[one] += read
-        return found
+        return _joined((made, read) for made, read in self._ends())
 
     @cached_property
     def results(self) -> Flow:
-        found = defaultdict(list)
-        for made, read in self._ends():
-            for one in read:
-                found[one] += made
-        return found
+        return _joined((read, made) for made, read in self._ends())
 
     def _ends(self) -> Iterator[tuple[list, list]]:
         aliases, resolved = self.b.aliases, self.b.resolved
@@ -95,6 +87,15 @@ class _Flows:
             form = instruction.form
             operands = [resolved(x) if x in aliases else x for x in instruction.operands[form.guarded :]]
             yield operands[: form.results], operands[form.results :]
+
+
+def _joined(steps: Iterable[tuple[list, list]]) -> Flow:
+    """From each register of a step's one side to all of its other side, over all steps."""
+    found = defaultdict(list)
+    for begins, ends in steps:
+        for one in begins:
+            found[one] += ends
+    return found
 
 
 def _ends(instruction: Instruction, b: Builder) -> tuple[list[Register], list[Register]]:
