@@ -214,7 +214,10 @@ class _Cutter:
 
     def _read_ahead(self, token: Value) -> list[Value]:
         """The first fragments of a tile that ``token`` says has arrived."""
-        return self._read([self._tile(read) for read in self.whole], 0, token)
+        fragments = self._read([self._tile(read) for read in self.whole], 0, token)
+        for fragment, name in zip(fragments, ("a0", "b0")):
+            fragment.hint = name
+        return fragments
 
     def _tile(self, read: LocalLoad) -> Value:
         """What ``read`` reads, chosen anew."""

@@ -235,7 +235,7 @@ def test_the_command_line_says_what_spills(tmp_path, capsys):
     arguments += ["--constants", "PRECISION=tf32,PRINT=False", "--num-warps", "1", "--target", "sm_80"]
     assert cli.main([*arguments, "--remarks", "--maxnreg", "64"]) == 0
     said = capsys.readouterr().out
-    assert "spills" in said and "(f32 [64, 64], 128)" in said and "a0 (f16 [64, 16], 16)" in said, said
+    assert "spills" in said and "(f32 [64, 64], 128)" in said and "a0_1 (f16 [64, 16], 16)" in said, said
     assert cli.main([*arguments, "--remarks"]) == 0
     assert "spills" not in capsys.readouterr().out
 

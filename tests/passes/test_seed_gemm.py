@@ -513,9 +513,11 @@ def test_the_scaled_operand_is_read_from_its_buffer_too(scaled):
     loop = only(scaled.at("canonicalize", last=True), For)
     (wait,) = inside(loop, AsyncWait)
     assert wait.num == 1 and not inside(loop, Load)
-    (scale,) = inside(loop, MulF)
-    (read,) = (v.defining_op for v in scale.operands if isinstance(v.defining_op, LocalLoad))
-    assert read.token is wait.result and buffer_of(read.source).result.type.shape == (3, 32, 32)
+    ahead, beside = inside(loop, MulF)
+    (first,) = (next_of(v, loop).defining_op for v in ahead.operands if v in loop.carried)
+    (second,) = (v.defining_op for v in beside.operands if isinstance(v.defining_op, LocalLoad))
+    buffers = {buffer_of(subslice_of(read).source).result.type.shape for read in (first, second)}
+    assert first.token is wait.result and buffers == {(3, 32, 32)}
 
 
 RANGES = [(0, 0, 1), (0, 1, 1), (3, 5, 1), (0, 7, 1), (-3, 8, 4), (5, 2, 1)]

@@ -26,7 +26,7 @@ STRIDES = {"N": ("row", 1), "T": (1, "row")}
 
 
 def expanded(tile: tuple[int, int, int], num_warps: int, layout: str = "NN") -> Function:
-    """The f32 product of the benchmarks after ``expand_loops``; ``layout`` says which operands lie transposed."""
+    """The f32 product of the benchmarks, expanded; ``layout`` says which operands lie transposed."""
     m, n, k = tile
     signature = {name: "*fp32:16" for name in "abc"} | {name: "i32:16" for name in "MNK"}
     constants = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP_M": 1, "PRECISION": "ieee"}
@@ -93,9 +93,9 @@ SCHEDULED = (Path(__file__).parents[1] / "tir" / "schedule.tir").read_text().spl
 ])  # fmt: skip
 def test_a_slice_that_cannot_be_is_refused(written, why):
     """None that the product is not a multiple of; and not where operands come by several waits."""
-    (case,) = [case for case in SCHEDULED if "// run: pipeline_loops" in case and "slice = 16" in case]
+    (case,) = [case for case in SCHEDULED if "run: pipeline_loops" in case and "slice = 16" in case]
     text = case.partition("// gives:")[0].replace("slice = 16", written)
     if written == "slice = 16":
-        text = text.replace("%b = load %y_at {vector = 8, group = 0", "%b = load %y_at {vector = 8, group = 1")
+        text = text.replace("load %y_at {vector = 8, group = 0", "load %y_at {vector = 8, group = 1")
     with pytest.raises(IRError, match=why):
         pipeline_loops(parse_function(text), parse_target("sm_80"))
