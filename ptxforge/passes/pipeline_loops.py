@@ -125,7 +125,7 @@ def _pipeline(
         _take_schedule(following.loop)
         rings.read_on(following)
     slices = cut_product(loop, stage, last)
-    _place_dependencies(loop, stage, last)
+    place_dependencies(loop, stage, last)
     if chain is not None:
         turn = _chain_turns(loop, stage, chain)
     elif slices is not None:
@@ -223,7 +223,7 @@ def _finish(loop: For, rings: Rings, last: For) -> None:
         behind.create(LocalDealloc, buffer)
 
 
-def _place_dependencies(loop: For, stage: dict[Operation, int], last: int) -> None:
+def place_dependencies(loop: For, stage: dict[Operation, int], last: int) -> None:
     """Give every other operation the earliest stage that its users demand: what a stage-s operation needs,
     through operands and carried values, is in stage s at the latest; all else is in the last stage."""
     work: list[tuple[Value, int]] = []

@@ -26,6 +26,8 @@ GROUPS      Loads of one group are waited for together. What threads copy is one
             that are under way, would keep the assembler from starting the next one before they are finished.
 SLICES      A product is done slice by slice along k (``slice``), if its operands are copied by threads
             (``sliced_products.py``).
+REGISTERS   Where no load is, one of two tiles that threads load by themselves may run ahead in registers
+            (``loads_in_registers.py``).
 SKIPPED     Loops that contain loops, barriers, assertions or prints; ``num_stages`` below 2; a loop that
             yields another carried value unchanged.
 
@@ -33,6 +35,8 @@ What stays where it is although it would pay to run ahead is told in a remark.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function
@@ -43,6 +47,7 @@ from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.analysis.pipelined_loads import may_be_pipelined, pipelined_loads
 from ptxforge.passes.analysis.reasons import why_not_ahead
 from ptxforge.passes.flatten_loops import StaysError
+from ptxforge.passes.loads_in_registers import run_ahead_in_registers
 from ptxforge.passes.sliced_products import products_of, width_of_slices
 from ptxforge.passes.tensor_loads import TensorLoads, is_vector
 from ptxforge.support.target import Target
@@ -63,13 +68,18 @@ def schedule_loops(function: Function, target: Target) -> bool:
         if stages < 2:
             continue
         by_tma.survey(loop.body.of(Load))
-        levels = pipelined_loads(loop, by_tma.rectangle) if may_be_pipelined(loop) else {}
+        is_free = may_be_pipelined(loop)
+        levels = pipelined_loads(loop, by_tma.rectangle) if is_free else {}
         by_tma.remark({**levels, **dict.fromkeys(op for op in loop.body.of(Load) if op.boxed)})
-        _remark(function, loop, stages, levels)
         if levels:
+            _remark(function, loop, stages, levels)
             _write(loop, stages, levels, by_tma)
             _write_slices(function, loop, by_tma)
-            changed = True
+        else:
+            ahead = run_ahead_in_registers(function, loop, target) if is_free else []
+            _remark(function, loop, stages, ahead)
+            changed |= bool(ahead)
+        changed |= bool(levels)
     return changed
 
 
@@ -112,12 +122,12 @@ def _write_slices(function: Function, loop: For, by_tma: TensorLoads) -> None:
         function.remarks.add("not-prefetched", text, place)
 
 
-def _remark(function: Function, loop: For, stages: int, levels: dict[Load, int]) -> None:
+def _remark(function: Function, loop: For, stages: int, ahead: Collection[Load]) -> None:
     """Say why loads of the loop do not run ahead."""
     tensors = [op for op in loop.body.of(Load) if isinstance(op.result.type, T.TensorType)]
-    if len(levels) < len(tensors):
+    if len(ahead) < len(tensors):
         has_dot = any(loop.body.of(Product))
-        for place, why, cure in why_not_ahead(loop, tensors, stages, has_dot, levels):
+        for place, why, cure in why_not_ahead(loop, tensors, stages, has_dot, ahead):
             function.remarks.add("not-pipelined", f"{why}; {cure}", place)
 
 
