@@ -102,8 +102,8 @@ class Cutter:
 
     def _is_taken(self, part: Part, layout: Distributed) -> bool:
         """Whether ``part`` is taken from the whole value."""
-        held = self._held_in_slices(part, layout)
-        return held is not None and held == self.held(part, layout)
+        taken, below = self._held_in_slices(part, layout), self._held_below(part, layout)
+        return taken is not None and (below is None or taken < below)
 
     def make(self, b: Builder, part: Part, layout: Distributed, known: dict | None = None) -> Value:
         """The value of ``part`` in ``layout``."""

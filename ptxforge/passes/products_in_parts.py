@@ -158,12 +158,13 @@ def start_in_parts(loop: For, start: DotAsync) -> DotAsync:
     """Replace ``start``, whose sum is carried as a flight, by its PARTS with their waits; the last one."""
     b, cutter, parts = Builder.at(start), _cutter(loop), _parts_of_left(start)
     signs = {name: start.attributes.get(name, False) for name in ("a_unsigned", "b_unsigned")}
-    flight = start.c
+    flight, layout = start.c, start.a.type.layout
+    copies_left = any(cutter.held(part, layout) for part in parts)
     for part in parts:
         b.create(DotWait, pending=len(parts) - 1)
-        left = cutter.make(b, part, start.a.type.layout)
+        left = cutter.make(b, part, layout)
         right = part_of_tile(b, start.b, 0, part.first[1], part.size[1])
-        flight = b.value(DotAsync, left, right, flight, **signs)
+        flight = b.value(DotAsync, left, right, flight, copies_left=copies_left, **signs)
     start.replace_with([flight])
     cutter.erase_unused()
     return flight.defining_op

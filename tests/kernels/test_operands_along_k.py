@@ -5,12 +5,16 @@ executor that is present."""
 from __future__ import annotations
 
 import re
+import warnings
 
+import attrs
 import numpy as np
 import pytest
 
 import ptxforge
 import ptxforge.language as tl
+from ptxforge.emulator import EmulatorDevice
+from ptxforge.runtime.loaded import LoadedKernel
 from tests.kernels.test_products_in_parts import schedule
 
 GROUP = 16
@@ -43,6 +47,10 @@ def product(
         if KIND == "repeated":
             scales = tl.load(s + i[:, None] * stride_s + start // GROUP + tl.arange(0, BK // GROUP)[None, :])
             x = (x.reshape(BM, BK // GROUP, GROUP) * scales[:, :, None]).reshape(BM, BK)
+        if KIND == "narrowed":
+            scales = tl.load(s + i[:, None] * stride_s + start // GROUP + tl.arange(0, BK // GROUP)[None, :])
+            wide = x.to(tl.float32).reshape(BM, BK // GROUP, GROUP) * scales.to(tl.float32)[:, :, None]
+            x = wide.reshape(BM, BK).to(b.dtype.element_ty)
         if KIND == "sums":
             x = x * tl.cumsum(tl.load(s + start + k), 0)[None, :]
         if KIND == "widened":
@@ -53,7 +61,7 @@ def product(
     tl.store(c + i[:, None] * stride_c + j[None, :], acc)
 
 
-KINDS = ("compared", "gathered", "mask", "vector", "groups", "repeated", "sums", "widened")
+KINDS = ("compared", "gathered", "mask", "vector", "groups", "repeated", "narrowed", "sums", "widened")
 
 
 def draw(kind: str, m: int, n: int, k: int, block: int) -> tuple:
@@ -73,7 +81,7 @@ def draw(kind: str, m: int, n: int, k: int, block: int) -> tuple:
         wide = wide * s[:k]
     if kind == "vector":
         wide, stride = wide * narrow[: 2 * k : 2], 2
-    if kind in ("groups", "repeated"):
+    if kind in ("groups", "repeated", "narrowed"):
         s, stride = rng.integers(0, 3, (m, max(k // GROUP, 1))).astype(np.float16), max(k // GROUP, 1)
         wide = wide * np.repeat(s.astype(np.float32), GROUP, 1)[:, :k]
     if kind == "sums":
@@ -135,3 +143,46 @@ def test_what_is_loaded_is_loaded_under_the_last_product(kind):
     first = body.index("wgmma.wait_group.sync.aligned 1")
     last = body.rindex("wgmma.wait_group.sync.aligned 1")
     assert re.search(r"ld\.global", body[:first]) and not re.search(r"ld\.global", body[first:last])
+
+
+@pytest.mark.parametrize(("kind", "is_copied"), [("compared", False), ("vector", True), ("widened", True)])
+def test_registers_that_are_read_are_kept(kind, is_copied):
+    """Where something is computed in front of the iteration's first wait, the product under way reads copies
+    that are made behind it."""
+    body = compiled(kind).ptx
+    body = body[body.index("wgmma.wait_group.sync.aligned 1") :]
+    operands = re.findall(r"wgmma\.mma_async\S* \{[^}]*\}, \{([^}]*)\}", body)
+    words = {word for words in operands for word in words.split(", ")}
+    assert len(words) == 16
+    assert words == set(re.findall(r"@%p\d+ or\.b32 (%r\d+)", body)) or not is_copied
+    assert is_copied or not re.search(r"@%p\d+ or\.b32", body)
+
+
+def test_a_product_that_would_take_too_many_registers_is_waited_for(assemble):
+    """128 of sums, 64 of fragments under way, and as many of the next ones."""
+    artifact = compiled("narrowed", (256, 128, 128), stages=2)
+    assemble(artifact.ptx)
+    assert "waited for in its iteration" in str(artifact.remarks)
+    assert schedule(artifact.ptx)[-1] == "wait 0" and "wait 1" not in schedule(artifact.ptx)
+
+
+@pytest.mark.parametrize("kind", ["vector", "narrowed"])
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_wait_that_is_missing_is_found(kind, which):
+    artifact = compiled(kind, (64, 64, 32), num_warps=4)
+    lines = artifact.ptx.split("\n")
+    waits = [at for at, line in enumerate(lines) if "wgmma.wait_group.sync.aligned 1" in line]
+    assert len(waits) == 2
+    without = attrs.evolve(artifact, ptx="\n".join(lines[: waits[which]] + lines[waits[which] + 1 :]))
+    assert not findings(artifact, kind) and "not waited for" in str(findings(without, kind)[0])
+
+
+def findings(artifact: ptxforge.Artifact, kind: str) -> list:
+    """Of a launch with three steps."""
+    device = EmulatorDevice(check="all", target="sm_90a", raise_faults=False)
+    a, b, s, stride, _ = draw(kind, 64, 64, 96, 32)
+    a, b, c, s = (ptxforge.to_device(x, device) for x in (a, b, np.zeros((64, 64), np.float32), s))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        LoadedKernel(artifact)[(1,)](a, b, c, s, 96, 96, 64, 64, stride)
+    return device.findings
