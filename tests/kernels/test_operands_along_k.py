@@ -53,6 +53,8 @@ def product(
             x = wide.reshape(BM, BK).to(b.dtype.element_ty)
         if KIND == "sums":
             x = x * tl.cumsum(tl.load(s + start + k), 0)[None, :]
+        if KIND == "powers":
+            x = tl.exp(x.to(tl.float32)).to(b.dtype.element_ty)
         if KIND == "widened":
             x = (x.to(tl.float32) * 2).to(b.dtype.element_ty)
         y = tl.load(b + (start + k)[:, None] * stride_b + j[None, :])
@@ -101,6 +103,21 @@ def test_products(execute, kind, steps):
     constants = {"KIND": kind, "BM": 64, "BN": 64, "BK": bk, "STAGES": 3, "GROUP": GROUP}
     for (out,) in execute(product, (m // 64, n // 64), arguments, constants, outputs=[2], num_warps=4):
         np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_exponentials(execute, assemble, steps):
+    """One branch for all of a thread's tiny results would keep products from running beside each other."""
+    artifact = compiled("powers")
+    assemble(artifact.ptx)
+    assert "in flight across iterations" in str(artifact.remarks)
+    k = 64 * steps
+    a, b, s, stride, _ = draw("powers", 64, 64, k, 64)
+    expected = np.exp(a.astype(np.float32)).astype(np.float16).astype(np.float32) @ b.astype(np.float32)
+    arguments = (a, b, np.zeros((64, 64), np.float32), s, k, k, 64, 64, stride)
+    constants = {"KIND": "powers", "BM": 64, "BN": 64, "BK": 64, "STAGES": 3, "GROUP": GROUP}
+    for (out,) in execute(product, (1, 1), arguments, constants, outputs=[2], num_warps=4):
+        np.testing.assert_allclose(out, expected, rtol=1e-3, atol=1)
 
 
 @pytest.mark.parametrize("stages", [2, 4])
