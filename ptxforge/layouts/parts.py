@@ -32,10 +32,11 @@ def registers_of_part(
 def _share_threads(whole: LinearLayout, part: LinearLayout) -> bool:
     """Whether every bit of a thread's number moves to the same coordinates in both."""
     names = {name for layout in (whole, part) for name, _ in layout.in_items()} - {REGISTER}
-    return all(
-        [whole.unflatten(c) for c in whole.columns_of(name)] == [part.unflatten(c) for c in part.columns_of(name)]
-        for name in names
-    )
+    return all(_places(whole, name) == _places(part, name) for name in names)
+
+
+def _places(layout: LinearLayout, name: str) -> list[tuple[int, ...]]:
+    return [layout.unflatten(column) for column in layout.columns_of(name)]
 
 
 def _moved(place: Sequence[int], first: Sequence[int]) -> tuple[int, ...]:

@@ -83,10 +83,14 @@ def _sums(function: Function, loop: For) -> dict[Product, int]:
     products = products_of(loop)
     for product in products:
         index = carried_by(loop, product)
-        if index is None or not (_is_in_memory(product) or (len(products) == 1 and in_parts(function, loop, product))):
+        if index is None or not (_is_in_memory(product) or _runs_in_parts(function, loop, products)):
             return {}
         found[product] = index
     return found
+
+
+def _runs_in_parts(function: Function, loop: For, products: list[Product]) -> bool:
+    return len(products) == 1 and in_parts(function, loop, products[0])
 
 
 def _is_in_memory(product: Product) -> bool:

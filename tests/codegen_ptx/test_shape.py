@@ -165,7 +165,8 @@ def test_join_and_split():
 
 
 @pytest.mark.parametrize(("layout", "shape", "offsets"), [
-    ("rows", (8, 64), (24, 0)), ("mma", (32, 32), (0, 32)), ("a", (32, 32), (0, 32)), ("b", (16, 64), (16, 0)),
+    ("rows", (8, 64), (24, 0)), ("mma", (32, 32), (0, 32)), ("a", (32, 32), (0, 32)),
+    ("b", (16, 64), (16, 0)),
 ])  # fmt: skip
 def test_slices_are_what_threads_hold(layout, shape, offsets):
     part = T.TensorType(shape, T.I32, LAYOUTS[layout])

@@ -15,7 +15,7 @@ import ptxforge
 import ptxforge.language as tl
 from ptxforge.emulator import EmulatorDevice
 from ptxforge.runtime.loaded import LoadedKernel
-from tests.kernels.test_products_in_parts import schedule
+from tests.kernels.assembly import schedule
 
 GROUP = 16
 

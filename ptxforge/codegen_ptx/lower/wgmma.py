@@ -14,10 +14,10 @@ units of 16 bytes, has its leading offset: they are masked out.
 
 *Left operands* in registers are read until their product is finished. The assembler keeps them until then in
 the instructions that follow in the same block; but where a product runs on into the next iteration of a loop,
-ptxas 13.0 takes them for free behind the branch, and gives them to what is computed there in front of the wait.
-With ``copies_left`` the product reads copies, which are made behind that wait under a predicate that always
-holds: as far as the assembler knows, old values may be needed there. (A ``mov`` it would do without, and then
-finds that registers of a product under way are written.)
+ptxas 13.0 takes them for free behind the branch, and gives them to what is computed there in front of the
+wait. With ``copies_left`` the product reads copies, which are made behind that wait under a predicate that
+always holds: as far as the assembler knows, old values may be needed there. (A ``mov`` it would do without,
+and then finds that registers of a product under way are written.)
 
 *Order.* k outermost: two instructions of one accumulator do not follow each other where there are several.
 """
