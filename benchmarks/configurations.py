@@ -96,6 +96,15 @@ def int4(case: str, tiles_: list[dict] = tiles.INT4_TILES) -> list[Configuration
     ]
 
 
+def kept(case: str) -> list[Configuration]:
+    """f16, columns of A masked by a byte for each."""
+    signature = dict.fromkeys(("a", "b", "c"), "*fp16:16") | {"kept": "*u8:16"}
+    signature |= dict.fromkeys(("M", "N", "K", "stride_am", "stride_bk", "stride_cm"), "i32:16")
+    return [
+        _configuration(case, "matmul_kept", signature, {"GROUP_M": 8}, tile) for tile in tiles.KEPT_TILES
+    ]
+
+
 def _sums(tile: dict) -> dict[str, str]:
     """The result's type: programs that share a tile add to f32."""
     return {"c": "*fp32:16" if tile.get("SPLIT_K", 1) > 1 else "*bf16:16"}
@@ -236,6 +245,7 @@ def products() -> list[Configuration]:
         *matmul("skinny-NN", "fp16", "NN", tiles.SKINNY_TILES),
         *matmul("split-NN", "fp16", "NN", tiles.SPLIT_K_TILES, kernel="matmul_split_k", out="fp32"),
         *grouped("grouped-NN"),
+        *kept("kept-NN"),
         *weights("bf16-i8-NT", "i8"),
         *weights("bf16-fp8-NT", "fp8e4nv"),
         *int4("bf16-i4-NT"),

@@ -268,6 +268,29 @@ def matmul_weights(
 
 
 @jit
+def matmul_kept(
+    a, b, kept, c, M, N, K, stride_am, stride_bk, stride_cm,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """c = a @ b without the columns of a for which ``kept``, a byte for each, is 0. Rows are contiguous, sizes
+    multiples of the tiles."""
+    pid = tl.program_id(0)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    group = pid // (GROUP_M * tiles_n)
+    first = group * GROUP_M
+    rows = min(tl.cdiv(M, BLOCK_M) - first, GROUP_M)
+    i = (first + (pid % (GROUP_M * tiles_n)) % rows) * BLOCK_M + tl.arange(0, BLOCK_M)
+    j = (pid % (GROUP_M * tiles_n)) // rows * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for start in range(0, K, BLOCK_K):
+        x = tl.load(a + i[:, None] * stride_am + (start + k)[None, :])
+        y = tl.load(b + (start + k)[:, None] * stride_bk + j[None, :])
+        acc = tl.dot(tl.where(tl.load(kept + start + k)[None, :] != 0, x, 0.0), y, acc)
+    tl.store(c + i[:, None] * stride_cm + j[None, :], acc.to(c.dtype.element_ty))
+
+
+@jit
 def matmul_int4(
     a, w, scales, c, M, N, K, stride_am, stride_wn, stride_sg, stride_cm,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,

@@ -16,6 +16,7 @@ from benchmarks.tiles import (
     FP8_TILES,
     GROUPED_TILES,
     INT8_TILES,
+    KEPT_TILES,
     PADDED_TILES,
     SMALL_TILES,
     SPLIT_K_TILES,
@@ -185,6 +186,27 @@ def split_k(m: int, n: int, k: int, clean_cache: bool = False, ahead: bool = Fal
     return Case(
         f"gemm f16 NN {m}x{n}x{k} split{how}", "TFLOP/s", plain.work, plain.make, launch, SPLIT_K_TILES,
         plain.torch, plain.check, plain.tolerance, clean_cache=clean_cache,
+    )  # fmt: skip
+
+
+def kept(size: int) -> Case:
+    """Some columns of the left operand do not count: a byte for each says which do."""
+    plain = matmul_case("", size, size, size, torch.float16, "tf32", KEPT_TILES, 1e-3)
+
+    def make() -> dict[str, Any]:
+        data = plain.make()
+        data["kept"] = torch.randint(0, 8, (size,), device="cuda", dtype=torch.uint8)
+        return data | {"masked": data["a"] * (data["kept"] != 0)}
+
+    def launch(kernels, data, config):
+        grid = (-(-size // config["BLOCK_M"]) * -(-size // config["BLOCK_N"]),)
+        tensors = [data[name] for name in ("a", "b", "kept", "c")]
+        kernels.matmul_kept[grid](*tensors, size, size, size, size, size, size, GROUP_M=8, **config)
+
+    return Case(
+        f"gemm f16 NN {size}^3, columns masked", "TFLOP/s", plain.work, make, launch, KEPT_TILES,
+        lambda data: torch.mm(data["masked"], data["b"]),
+        lambda data: plain.check(data | {"a": data["masked"]}), plain.tolerance,
     )  # fmt: skip
 
 

@@ -47,24 +47,45 @@ class Holder:
 
 def holders_at_the_peak(function: Function) -> list[Holder]:
     """The tensors that are live where they take most registers, the largest first."""
+    return sorted(_at_the_peak(_lives(function)[1]), key=lambda holder: -holder.registers)
+
+
+def held_in_front(function: Function, op: Operation, without: Value) -> int:
+    """The registers of the tensors that are live in ``op``'s block in front of it, where these are most;
+    ``without`` does not count."""
+    place, lives = _lives(function)
+    first, last = place[op.parent.first], place[op]
+    cut = [(max(start, first), min(end, last), holder) for start, end, holder in lives]
+    held = _at_the_peak([one for one in cut if one[0] < one[1] and one[2].value is not without])
+    return sum(holder.registers for holder in held)
+
+
+Life = tuple[int, int, Holder]
+"""Where a tensor is made, where it is not needed any more, and the tensor."""
+
+
+def _lives(function: Function) -> tuple[dict[Operation, int], list[Life]]:
+    """The places of all operations, and the lives of all tensors."""
     place = {op: at for at, op in enumerate(function.walk())}
     ends = {op: _last_place(op, place) for op in place}
-    lives = []
+    made = []
     for op in place:
-        lives += [(place[op] if not op.regions else ends[op], value) for value in op.results]
+        made += [(place[op] if not op.regions else ends[op], value) for value in op.results]
         for region in op.regions:
-            lives += [(place[op], value) for value in region.block.arguments]
-    tensors = [
+            made += [(place[op], value) for value in region.block.arguments]
+    return place, [
         (start, max(_end(value, place, ends), start + 1), Holder(value, registers_of(value.type)))
-        for start, value in lives
+        for start, value in made
         if isinstance(value.type, T.TensorType) and _is_data(value)
     ]
+
+
+def _at_the_peak(tensors: list[Life]) -> list[Holder]:
     peak = _peak(tensors)
-    live = [holder for start, end, holder in tensors if start <= peak < end]
-    return sorted(live, key=lambda holder: -holder.registers)
+    return [holder for start, end, holder in tensors if start <= peak < end]
 
 
-def _peak(tensors: list[tuple[int, int, Holder]]) -> int:
+def _peak(tensors: list[Life]) -> int:
     """The first place where most registers are live, of tensors by where they are made and not needed any
     more; -1 where there is none."""
     changes: Counter[int] = Counter()

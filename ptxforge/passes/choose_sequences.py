@@ -28,7 +28,7 @@ from collections.abc import Callable
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation
-from ptxforge.ir.definition import EXPENSIVE
+from ptxforge.ir.definition import EXPENSIVE, PRODUCTS
 from ptxforge.ir.ops.arith import CmpI, DivF, DivSI, DivUI, RemSI, RemUI
 from ptxforge.ir.ops.control import Yield, ancestors, loops_around
 from ptxforge.ir.ops.math import Cos, Exp, Periodic, Sin, Tan
@@ -41,6 +41,7 @@ from ptxforge.layouts.linear import WARP
 from ptxforge.layouts.scratch import axis_bits, first_lane_run
 from ptxforge.support import machine
 from ptxforge.support.target import Target
+from ptxforge.support.worklist import each_once
 
 
 def choose_sequences(function: Function, target: Target) -> bool:
@@ -98,7 +99,7 @@ def _exponential(op: Exp) -> dict[str, object]:
     if T.element_type(op.result.type) is T.F64:
         return {}
     flushes = _hides_denormals(op)
-    has_branch = not flushes and _may_have(op, fewest)
+    has_branch = not flushes and _may_have(op, fewest) and not _feeds_a_product_beside_another(op)
     return {"flushes": flushes, "together": together if has_branch else ()}
 
 
@@ -111,6 +112,31 @@ def _hides_denormals(op: Exp) -> bool:
     return T.element_type(op.result.type) not in (T.F32, T.BF16) or all(
         any(abs(constant_of(x) or 0) >= _LARGE for x, _ in user.addends) for user in op.result.users
     )
+
+
+def _feeds_a_product_beside_another(op: Operation) -> bool:
+    """Whether the left operand of a product of warpgroups is computed from the result while another product
+    is under way. Behind a branch there the assembler lets each wait for the one before (note C7514)."""
+    if not _is_beside_a_product(op):
+        return False
+    work = [op]
+    for user in each_once(work):
+        if user.effects.reads_by == PRODUCTS:
+            return True
+        work += [x for result in user.results for x in result.users if x.parent is op.parent]
+    return False
+
+
+def _is_beside_a_product(op: Operation) -> bool:
+    """Whether a product of warpgroups may be under way where ``op`` is done."""
+    before = op.previous
+    while before is not None and before.effects.finishes != PRODUCTS:
+        if before.effects.reads_by == PRODUCTS:
+            return True
+        before = before.previous
+    if before is not None:
+        return before.pending > 0
+    return any(isinstance(argument.type, T.FlightType) for argument in op.parent.arguments)
 
 
 def _quotient(op: DivF) -> dict[str, object]:

@@ -13,11 +13,23 @@
 Each operation says which parts of its operands a part of its result needs. Where that is a whole operand, the
 operand's value serves all parts; where it is a tile, a part of the tile is read. Parts of what a loop does
 not change (shifts that differ along k) are computed in front of it.
+
+What has no parts that could be computed by themselves (elements that are loaded to registers, sums along k)
+is computed as a whole, and each part takes the registers that hold it: of the operands of an operation, or of
+its result, whichever are fewer.
+
+    %s = load %scales                                        (whole)
+    %w = mulf %x, (broadcast (expand_dims %s))
+
+    %s = convert_layout (load %scales)                       (a half along k)
+    %h = extract_slice %s {offsets = [0]}
+    %w = mulf (half of %x), (broadcast (expand_dims %h))
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import attrs
 
@@ -26,11 +38,13 @@ from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Operation, Value
 from ptxforge.ir.definition import ELEMENTWISE, READS_SHARED, UNIFORM
 from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Join, MakeRange, Reshape
+from ptxforge.ir.ops.shape import Broadcast, ExpandDims, ExtractSlice, Join, MakeRange, Reshape
 from ptxforge.ir.ops.shared import LocalLoad, MemDescSubslice
+from ptxforge.ir.pressure import registers_of
 from ptxforge.layouts import encodings
 from ptxforge.layouts.encodings import Distributed
 from ptxforge.layouts.linear import LayoutError
+from ptxforge.layouts.parts import registers_of_part
 
 
 @attrs.frozen
@@ -48,30 +62,48 @@ class Part:
 
 
 class Cutter:
-    """Computes parts of values of ``body`` anew; ``made`` are the operations that it has repeated."""
+    """Computes parts of values of ``body`` anew; ``made`` are the operations that it has repeated.
+    ``held_for`` says of a read of shared memory how many registers of a thread hold what fills the tile in
+    the same iteration; ``None`` if it may not be done later."""
 
-    def __init__(self, body: Block):
-        self.body = body
+    def __init__(self, body: Block, held_for: Callable[[LocalLoad], int | None]):
+        self.body, self.held_for = body, held_for
         self.made: dict[Operation, None] = {}
+        self._converted: dict[tuple[Value, Distributed], Value] = {}
+        self._held: dict[tuple[Part, Distributed], int | None] = {}
 
-    def can_make(self, part: Part, layout: Distributed) -> bool:
-        """Whether ``part`` can be computed in ``layout`` by itself."""
+    def held(self, part: Part, layout: Distributed) -> int | None:
+        """How many registers of a thread hold what is computed as a whole for ``part`` in ``layout``;
+        ``None`` if it cannot be made."""
+        key = part, layout
+        if key not in self._held:
+            ways = self._held_in_slices(part, layout), self._held_below(part, layout)
+            self._held[key] = min((way for way in ways if way is not None), default=None)
+        return self._held[key]
+
+    def _held_in_slices(self, part: Part, layout: Distributed) -> int | None:
+        """As :meth:`held`, if the value itself is computed as a whole; ``None`` also where it is read, which
+        is done in parts if it can be."""
+        op = self._source(part)
+        is_read = op is not None and op.get_effects() == READS_SHARED and self.held_for(op) is not None
+        is_taken = not is_read and _may_be_taken(part, layout)
+        return registers_of(part.value.type.with_layout(layout)) if is_taken else None
+
+    def _held_below(self, part: Part, layout: Distributed) -> int | None:
+        """As :meth:`held`, if the value is computed in parts."""
         op = self._source(part)
         if op is None:
-            return part.is_whole
+            return 0 if part.is_whole else None
         if op.get_effects() == READS_SHARED:
-            return True
+            return self.held_for(op)
         needed = _needed(op, part, layout)
-        return needed is not None and all(self.can_make(*one) for one in needed)
+        found = [None] if needed is None else [self.held(*one) for one in needed]
+        return None if None in found else sum(found)
 
-    def reads(self, part: Part) -> list[LocalLoad]:
-        """The reads of shared memory of which :meth:`make` reads parts."""
-        op = self._source(part)
-        if op is None:
-            return []
-        if op.get_effects() == READS_SHARED:
-            return [op]
-        return [read for one, _ in _needed(op, part, None) or () for read in self.reads(one)]
+    def _is_taken(self, part: Part, layout: Distributed) -> bool:
+        """Whether ``part`` is taken from the whole value."""
+        taken, below = self._held_in_slices(part, layout), self._held_below(part, layout)
+        return taken is not None and (below is None or taken < below)
 
     def make(self, b: Builder, part: Part, layout: Distributed, known: dict | None = None) -> Value:
         """The value of ``part`` in ``layout``."""
@@ -82,6 +114,8 @@ class Cutter:
 
     def _make(self, b: Builder, part: Part, layout: Distributed, known: dict) -> Value:
         op, cut = self._source(part), T.TensorType(part.size, part.value.type.element, layout)
+        if self._is_taken(part, layout):
+            return b.value(ExtractSlice, self._in_layout(part, layout), type=cut, offsets=part.first)
         if op is None:
             return part.value if part.value.type is cut else b.value(ConvertLayout, part.value, type=cut)
         if op.parent is not self.body:
@@ -104,6 +138,17 @@ class Cutter:
         copy.result.type = cut
         return b.insert(copy).result
 
+    def _in_layout(self, part: Part, layout: Distributed) -> Value:
+        """The whole value in ``layout``, converted where it is made."""
+        value, key = part.value, (part.value, layout)
+        if value.type.layout == layout:
+            return value
+        if key not in self._converted:
+            op = value.defining_op
+            b = Builder.at(value.owner_block.first) if op is None else Builder.after(op)
+            self._converted[key] = b.value(ConvertLayout, value, type=value.type.with_layout(layout))
+        return self._converted[key]
+
     def _source(self, part: Part) -> Operation | None:
         """What makes the value again; ``None``: it is used as it is."""
         op = part.value.defining_op
@@ -120,7 +165,15 @@ class Cutter:
                 op.erase()
 
 
-def _needed(op: Operation, part: Part, layout: Distributed | None) -> list[tuple[Part, Distributed]] | None:
+def _may_be_taken(part: Part, layout: Distributed) -> bool:
+    """Whether threads that have the whole value in ``layout`` hold ``part`` in it."""
+    if part.is_whole:
+        return False
+    whole, size = (layout.linear(shape) for shape in (part.value.type.shape, part.size))
+    return registers_of_part(whole, size, part.first) is not None
+
+
+def _needed(op: Operation, part: Part, layout: Distributed) -> list[tuple[Part, Distributed]] | None:
     """Which parts of the operands ``part``, a part of the result of ``op``, is made of, and their layouts if
     it is in ``layout``; ``None`` where ``op`` is none that acts on parts."""
     if UNIFORM in op.traits or type(op) in _MADE:
@@ -142,7 +195,7 @@ def _as_it_is(op: Operation, part: Part, layout) -> list:
 def _transposed(op: Operation, part: Part, layout) -> list:
     back = tuple(op.order.index(d) for d in range(len(op.order)))
     first, size = (tuple(x[d] for d in back) for x in (part.first, part.size))
-    before = None if layout is None else encodings.infer_trans(layout, back, part.size)
+    before = encodings.infer_trans(layout, back, part.size)
     return [(Part(op.operands[0], first, size), before)]
 
 
@@ -154,17 +207,15 @@ def _broadcast(op: Broadcast, part: Part, layout) -> list:
 
 def _expanded(op: ExpandDims, part: Part, layout) -> list:
     first, size = (x[: op.axis] + x[op.axis + 1 :] for x in (part.first, part.size))
-    return [(Part(op.x, first, size), None if layout is None else encodings.Slice(op.axis, layout))]
+    return [(Part(op.x, first, size), encodings.Slice(op.axis, layout))]
 
 
 def _joined(op: Join, part: Part, layout) -> list | None:
     if part.size[-1] != 2:
         return None
-    half = None
-    if layout is not None:
-        half = encodings.infer_split(layout, part.size)
-        if encodings.infer_join(half, part.size[:-1]) != layout:
-            return None
+    half = encodings.infer_split(layout, part.size)
+    if encodings.infer_join(half, part.size[:-1]) != layout:
+        return None
     return [(Part(v, part.first[:-1], part.size[:-1]), half) for v in op.operands]
 
 
@@ -182,7 +233,7 @@ def _reshaped(op: Reshape, part: Part, layout) -> list | None:
         return None
     first = (*(0 for _ in source[:d]), part.first[d] // inner, *(0 for _ in source[d + 1 :]))
     size = (*source[:d], part.size[d] // inner, *source[d + 1 :])
-    before = None if layout is None else encodings.infer_reshape(layout, part.size, size)
+    before = encodings.infer_reshape(layout, part.size, size)
     return [(Part(op.x, first, size), before)]
 
 

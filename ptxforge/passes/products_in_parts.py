@@ -30,8 +30,10 @@ Rules
 SUM       The product of the loop, added to a carried value that the loop does nothing with but transpose
           and convert it to and fro: it is carried as accumulators, and brought back behind the loop.
 OPERAND   is computed in registers, element by element, from tiles that are read from rings of buffers (as
-          they are, cast, two elements taken from each: ``parts_of_operands.py``), and from what is the same
-          along k: constants, scales of the operand's rows.
+          they are, cast, two elements taken from each: ``parts_of_operands.py``), from what is the same along
+          k (constants, scales of the operand's rows), and from what each half can take from registers: what
+          is loaded or added up along k is computed as a whole, while the last iteration's product runs.
+ROOM      What is computed as a whole lives beside the registers of both parts: only where there are enough.
 PARTS     Each half is at least one instruction deep along k.
 """
 
@@ -39,11 +41,13 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Operation, Value
-from ptxforge.ir.definition import ANY_LAYOUT, REARRANGING
+from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.definition import ALLOCATES, ANY_LAYOUT, REARRANGING, SAME_MEMORY
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.shared import MemDescSubslice
+from ptxforge.ir.ops.shared import LocalLoad, MemDescSubslice
 from ptxforge.ir.ops.warpgroup import DotAsync, DotWait
+from ptxforge.ir.pressure import held_in_front, registers_of, room
+from ptxforge.ir.warps import warps_around
 from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import DotOperand
 from ptxforge.passes.parts_of_operands import Cutter, Part
@@ -105,7 +109,7 @@ def _moved(b: Builder, value: Value, moves: list[Operation]) -> Value:
     return value
 
 
-def in_parts(loop: For, product: Product) -> bool:
+def in_parts(function: Function, loop: For, product: Product) -> bool:
     """Whether ``product``, the only one of ``loop``, is one for the rules above."""
     start = product.start
     depth = wgmma.K_BYTES * 8 // start.b.type.element.bits
@@ -114,11 +118,33 @@ def in_parts(loop: For, product: Product) -> bool:
     layout = start.a.type.layout
     if not isinstance(layout, DotOperand) or not start.a.has_one_use:
         return False
-    cutter, parts = Cutter(loop.body), _parts_of_left(start)
-    if not all(cutter.can_make(part, layout) for part in parts):
-        return False
-    reads = cutter.reads(parts[0])
-    return bool(reads) and all(lasts(read.source, loop) for read in reads)
+    cutter = _cutter(loop)
+    held = [cutter.held(part, layout) for part in _parts_of_left(start)]
+    return None not in held and (not any(held) or _has_room(function, loop, product))
+
+
+def _cutter(loop: For) -> Cutter:
+    return Cutter(loop.body, lambda read: _held_for(read, loop))
+
+
+def _held_for(read: LocalLoad, loop: For) -> int | None:
+    """How many registers of a thread hold the tile that an iteration of ``loop`` reads, in that iteration;
+    ``None`` for memory that may have another tile where the product starts."""
+    if lasts(read.source, loop):
+        return 0
+    op = read.source.defining_op
+    while op is not None and SAME_MEMORY in op.traits:
+        op = op.operands[0].defining_op
+    is_own = op is not None and ALLOCATES in op.traits and op.parent is loop.body and op.value is not None
+    return registers_of(op.value.type) if is_own else None
+
+
+def _has_room(function: Function, loop: For, product: Product) -> bool:
+    """See ROOM."""
+    start, sums = product.start, registers_of(product.total.type)
+    beside = held_in_front(function, start, without=product.begin.value)
+    needed = sums + beside + registers_of(start.a.type) + machine.REGISTERS_BESIDE_FLIGHTS
+    return needed <= room(warps_around(loop).threads)
 
 
 def _parts_of_left(start: DotAsync) -> list[Part]:
@@ -130,14 +156,15 @@ def _parts_of_left(start: DotAsync) -> list[Part]:
 
 def start_in_parts(loop: For, start: DotAsync) -> DotAsync:
     """Replace ``start``, whose sum is carried as a flight, by its PARTS with their waits; the last one."""
-    b, cutter, parts = Builder.at(start), Cutter(loop.body), _parts_of_left(start)
+    b, cutter, parts = Builder.at(start), _cutter(loop), _parts_of_left(start)
     signs = {name: start.attributes.get(name, False) for name in ("a_unsigned", "b_unsigned")}
-    flight = start.c
+    flight, layout = start.c, start.a.type.layout
+    copies_left = any(cutter.held(part, layout) for part in parts)
     for part in parts:
         b.create(DotWait, pending=len(parts) - 1)
-        left = cutter.make(b, part, start.a.type.layout)
+        left = cutter.make(b, part, layout)
         right = part_of_tile(b, start.b, 0, part.first[1], part.size[1])
-        flight = b.value(DotAsync, left, right, flight, **signs)
+        flight = b.value(DotAsync, left, right, flight, copies_left=copies_left, **signs)
     start.replace_with([flight])
     cutter.erase_unused()
     return flight.defining_op

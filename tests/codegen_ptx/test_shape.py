@@ -13,6 +13,7 @@ from ptxforge.layouts.conversion import plan_conversion
 from ptxforge.layouts.encodings import Blocked, DotOperand, Linear, Mma, Slice, infer_reshape
 from ptxforge.layouts.linear import LinearLayout
 from ptxforge.layouts.scratch import flip_scratch_bytes, gather_scratch_bytes, histogram_scratch_bytes
+from ptxforge.support.errors import VerificationError
 from tests.codegen_ptx.harness import Kernel, blocked, pointer
 
 ROWS = blocked(1, 4, threads=(2, 16), warps=(4, 1))
@@ -161,6 +162,30 @@ def test_join_and_split():
     np.testing.assert_array_equal(out, data)
     data, out = _unary((256,), blocked(2), lambda b, x: b.value(ops.Join, x, x))
     np.testing.assert_array_equal(out, np.stack([data, data], -1))
+
+
+@pytest.mark.parametrize(("layout", "shape", "offsets"), [
+    ("rows", (8, 64), (24, 0)), ("mma", (32, 32), (0, 32)), ("a", (32, 32), (0, 32)),
+    ("b", (16, 64), (16, 0)),
+])  # fmt: skip
+def test_slices_are_what_threads_hold(layout, shape, offsets):
+    part = T.TensorType(shape, T.I32, LAYOUTS[layout])
+
+    def build(b, x):
+        return b.value(ops.ExtractSlice, x, type=part, offsets=offsets)
+
+    data, out = _unary((32, 64), LAYOUTS[layout], build)
+    rows, columns = (slice(first, first + size) for first, size in zip(offsets, shape))
+    np.testing.assert_array_equal(out, data[rows, columns])
+
+
+def test_a_slice_of_other_threads_is_refused():
+    """Each row of 64 lies in 16 threads: half of them would have nothing."""
+    kernel = Kernel(pointer(T.I32))
+    part = T.TensorType((32, 32), T.I32, ROWS)
+    found = kernel.b.value(ops.ExtractSlice, kernel.load(0, (32, 64), ROWS), type=part, offsets=(0, 32))
+    with pytest.raises(VerificationError, match="threads do not hold"):
+        found.defining_op.check()
 
 
 def test_cat_keeps_all_elements():

@@ -1,4 +1,4 @@
-"""What the assembler says of a kernel."""
+"""What the assembler says of a kernel, and what its text shows."""
 
 from __future__ import annotations
 
@@ -40,3 +40,17 @@ def assembler_version() -> str | None:
     if tools.find("ptxas") is None:
         return None
     return re.search(r"release (\d+\.\d+)", tools.run("ptxas", "--version"))[1]
+
+
+def schedule(ptx: str) -> list[str]:
+    """What a kernel with one loop waits for, stores and starts, in order, up to its last wait."""
+    found = []
+    for line in ptx.splitlines():
+        if "wgmma.wait_group" in line:
+            found.append(f"wait {line.split()[1][:-1]}")
+        elif "wgmma.commit_group" in line:
+            found.append("start")
+        elif "st.shared" in line and found[-1:] != ["store"]:
+            found.append("store")
+    last = max(at for at, what in enumerate(found) if what.startswith("wait"))
+    return found[: last + 1]

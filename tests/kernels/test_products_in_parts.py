@@ -10,6 +10,7 @@ import pytest
 
 import ptxforge
 import ptxforge.language as tl
+from tests.kernels.assembly import schedule
 
 
 @ptxforge.jit
@@ -31,20 +32,6 @@ def product(
             y = y.to(x.dtype)
         acc = tl.dot(x, y, acc, input_precision="tf32")
     tl.store(c + i[:, None] * stride_c + j[None, :], acc)
-
-
-def schedule(ptx: str) -> list[str]:
-    """What a kernel with one loop waits for, stores and starts, in order, up to its last wait."""
-    found = []
-    for line in ptx.splitlines():
-        if "wgmma.wait_group" in line:
-            found.append(f"wait {line.split()[1][:-1]}")
-        elif "wgmma.commit_group" in line:
-            found.append("start")
-        elif "st.shared" in line and found[-1:] != ["store"]:
-            found.append("store")
-    last = max(at for at, what in enumerate(found) if what.startswith("wait"))
-    return found[: last + 1]
 
 
 def draw(m: int, n: int, k: int, left, right, rows: int = 0) -> tuple[np.ndarray, ...]:

@@ -29,6 +29,7 @@ CASES = {
     "reshape": (S.Reshape, [tensor(4, 8)], {}, [tensor(2, 16)], [X], X.reshape(2, 16)),
     "trans": (S.Trans, [tensor(4, 8)], {"order": (1, 0)}, None, [X], X.T),
     "join": (S.Join, [tensor(4, 8)] * 2, {}, None, [X, -X], np.stack([X, -X], -1)),
+    "extract_slice": (S.ExtractSlice, [tensor(4, 8)], {"offsets": (2, 4)}, [tensor(2, 4)], [X], X[2:4, 4:]),
     "cat": (S.Cat, [tensor(8)] * 2, {}, None, [X[0], X[1]], np.concatenate([X[0], X[1]])),
     "convert_layout": (ConvertLayout, [tensor(4, 8)], {}, [tensor(4, 8)], [X], X),
     "flip": (S.Flip, [tensor(4, 8)], {"axis": 1}, None, [X], X[:, ::-1]),

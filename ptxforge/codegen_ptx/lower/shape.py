@@ -184,6 +184,12 @@ def split(ctx: Lowering, op: ops.Split) -> None:
     ctx.set(op, *([entries[held[element << 1 | which]] for element in _elements(half)] for which in (0, 1)))
 
 
+@lowers(ops.ExtractSlice)
+def extract_slice(ctx: Lowering, op: ops.ExtractSlice) -> None:
+    entries = ctx.get(op.x)
+    ctx.set(op, [entries[register] for register in op.registers])
+
+
 @lowers(ops.Cat)
 def cat(ctx: Lowering, op: ops.Cat) -> None:
     ctx.set(op, _cat_entries(ctx.get(op.lhs), ctx.get(op.rhs), register_count(op.result.type)))

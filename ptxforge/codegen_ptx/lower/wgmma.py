@@ -12,6 +12,13 @@ from the tile's beginning; the upper word is a constant. What depends on the war
 kernel's entry. In a cluster a shared address has the CTA's rank in bits 24 and up, where a descriptor, in
 units of 16 bytes, has its leading offset: they are masked out.
 
+*Left operands* in registers are read until their product is finished. The assembler keeps them until then in
+the instructions that follow in the same block; but where a product runs on into the next iteration of a loop,
+ptxas 13.0 takes them for free behind the branch, and gives them to what is computed there in front of the
+wait. With ``copies_left`` the product reads copies, which are made behind that wait under a predicate that
+always holds: as far as the assembler knows, old values may be needed there. (A ``mov`` it would do without,
+and then finds that registers of a product under way are written.)
+
 *Order.* k outermost: two instructions of one accumulator do not follow each other where there are several.
 """
 
@@ -177,6 +184,15 @@ class _Tile:
         return self.plan.is_transposed
 
 
+def _unknown(b: Builder) -> tuple[Register, Register]:
+    """A register that is zero in every thread, and a predicate that holds, of which the assembler does not
+    know it."""
+    with b.at_entry():
+        own = b.pure("mov.u32 %s, %%lanemask_eq;", "r")
+        zero = b.pure("sub.s32 %s, %s, 1;", "r", b.pure("popc.b32 %s, %s;", "r", own))
+        return zero, b.pure("setp.eq.s32 %s, %s, 0;", "p", zero)
+
+
 class _Registers:
     """Operand A in registers."""
 
@@ -186,7 +202,7 @@ class _Registers:
     def __init__(self, ctx: Lowering, op: ops.DotAsync):
         self.b: Builder = ctx.b
         self.element = op.a.type.element
-        self.entries = ctx.get(op.a)
+        self.entries, self.is_copied = ctx.get(op.a), op.copies_left
         self.place = _places(linear_of(op.a.type))
         self.found: dict[tuple[int, int], tuple[Register, ...]] = {}
 
@@ -205,8 +221,17 @@ class _Registers:
             for down in (0, 8):
                 entries = [self.entries[self.place[row + down, k + ahead + i]] for i in range(per_word)]
                 word = entries[0] if per_word == 1 else pack(b, entries, self.element)
-                words.append(b.register(word, "f" if self.element is T.F32 else "r"))
+                words.append(self._own(b.register(word, "f" if self.element is T.F32 else "r")))
         return tuple(words)
+
+    def _own(self, word: Register) -> Register:
+        """The register that the instruction reads: ``word``, or a copy, see *Left operands*."""
+        if not self.is_copied:
+            return word
+        copy, b = self.b.new(word.kind), self.b
+        zero, always = _unknown(b)
+        b.effect("or.b32 %s, %s, %s;", copy, word, zero, guard=always)
+        return copy
 
     def part(self, index: int, k: int) -> tuple[Register, ...]:
         return self.found[index, k]

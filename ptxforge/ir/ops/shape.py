@@ -15,7 +15,7 @@ from ptxforge.ir import definition as D
 from ptxforge.ir import facts
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
-from ptxforge.layouts import encodings, scratch
+from ptxforge.layouts import encodings, parts, scratch
 from ptxforge.support.errors import VerificationError
 
 
@@ -305,6 +305,34 @@ class Split(Operation):
 
     def evaluate(self, x):
         return x[..., 0], x[..., 1]
+
+
+@D.define(
+    "extract_slice", shows_operand_types=True, cost=D.FREE, nonnegative_if=D.ALL, traits=[D.REARRANGING]
+)
+class ExtractSlice(Operation):
+    """The part of a tensor that begins at constant ``offsets``, multiples of its size, and has the result's
+    shape. Each thread takes what it holds: both layouts give its elements to the same threads."""
+
+    x = D.operand(D.TENSOR)
+    offsets = D.attribute(tuple)
+
+    def evaluate(self, x):
+        return x[tuple(slice(o, o + n) for o, n in zip(self.offsets, self.result.type.shape, strict=True))]
+
+    def check(self):
+        whole, part = self.x.type, self.result.type
+        fits = whole.element is part.element and len(self.offsets) == len(whole.shape) == len(part.shape)
+        if not fits or any(o % p or o + p > w for o, p, w in zip(self.offsets, part.shape, whole.shape)):
+            raise VerificationError(f"'extract_slice' cannot cut {part} from {whole}")
+        if whole.layout is not None and self.registers is None:
+            raise VerificationError(f"'extract_slice': threads do not hold {part} of {whole}")
+
+    @property
+    def registers(self) -> tuple[int, ...] | None:
+        """For every register of the result that of ``x``; ``None`` where it is another thread's."""
+        whole, part = (type.layout.linear(type.shape) for type in (self.x.type, self.result.type))
+        return parts.registers_of_part(whole, part, tuple(self.offsets))
 
 
 @D.define("cat", shows_operand_types=True)

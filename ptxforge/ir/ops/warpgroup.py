@@ -53,7 +53,9 @@ class DotAsync(Product):
     layout. Products of 16-bit and 8-bit floats and of f32 (whose lowest 13 bits are not read: tf32) are
     summed in f32, of f16 optionally in f16, of 8-bit integers in i32; ``a_unsigned``/``b_unsigned`` say that
     these are u8. ``max_num_imprecise_acc`` is Triton's bound on how many products of 8-bit floats are summed
-    in the tensor core's narrower sums (0: no bound) before these are added up in f32.
+    in the tensor core's narrower sums (0: no bound) before these are added up in f32. ``copies_left``: the
+    product runs on into the next iteration of a loop, in which something is computed in front of the wait for
+    it: it reads copies of the registers of ``a``, see ``codegen_ptx/lower/wgmma.py``.
     """
 
     a = D.operand(D.TENSOR_OR_MEMDESC)
@@ -61,6 +63,7 @@ class DotAsync(Product):
     c = D.operand(D.FLIGHT)
     a_unsigned = D.attribute(bool, False)
     b_unsigned = D.attribute(bool, False)
+    copies_left = D.attribute(bool, False)
 
     infer = D.gives_type_of(2)
 
