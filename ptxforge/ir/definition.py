@@ -426,14 +426,13 @@ class Definition:
     region_fields: tuple[RegionField, ...]
     shows_operand_types: bool
     removed_by: str
+    min_operands: int = attrs.field(init=False)
+    max_operands: int | None = attrs.field(init=False)
 
-    @property
-    def min_operands(self) -> int:
-        return sum(not f.optional for f in self.operand_fields)
-
-    @property
-    def max_operands(self) -> int | None:
-        return None if self.variadic is not None else len(self.operand_fields)
+    def __attrs_post_init__(self) -> None:
+        most = None if self.variadic is not None else len(self.operand_fields)
+        object.__setattr__(self, "min_operands", sum(not f.optional for f in self.operand_fields))
+        object.__setattr__(self, "max_operands", most)
 
 
 REGISTRY: dict[str, type[Operation]] = {}

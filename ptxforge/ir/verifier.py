@@ -229,24 +229,20 @@ class _Verifier:
 
     def check_operands(self, op: Operation) -> None:
         definition = op.definition
-        count, most = len(op.operands), definition.max_operands
-        if count < definition.min_operands or (most is not None and count > most):
-            least = definition.min_operands
+        count, least, most = len(op.operands), definition.min_operands, definition.max_operands
+        if count < least or (most is not None and count > most):
             wanted = f"at least {least}" if most is None else f"{least} to {most}"
             self.fail(5, f"{wanted} operands expected, there are {count}", op)
-        for field in definition.operand_fields:
-            if field.index < count:
-                self.check_operand(op, field.index, field)
+        for field, value in zip(definition.operand_fields, op.operands):
+            self.check_operand(op, field, value.type)
         if definition.variadic is not None:
-            for index in range(definition.variadic.index, count):
-                self.check_operand(op, index, definition.variadic)
+            for value in op.operands[definition.variadic.index :]:
+                self.check_operand(op, definition.variadic, value.type)
 
-    def check_operand(self, op: Operation, index: int, field) -> None:
-        type = op.operands[index].type
+    def check_operand(self, op: Operation, field, type: T.Type) -> None:
         if not field.constraint.holds(type):
-            self.fail(
-                5, f"operand '{field.name}' has type {type}, expected {field.constraint.description}", op
-            )
+            expected = field.constraint.description
+            self.fail(5, f"operand '{field.name}' has type {type}, expected {expected}", op)
 
     def scheduled(self, op: Operation) -> set[str]:
         """The attributes of a schedule that ``op`` has, where it may have them."""
@@ -261,17 +257,22 @@ class _Verifier:
         return found
 
     def check_attributes(self, op: Operation) -> None:
+        attributes, fields = op.attributes, op.definition.attribute_fields
+        if not (attributes.keys() <= fields.keys() and SCHEDULE.isdisjoint(attributes)):
+            self.check_undeclared(op)
+        for name, field in fields.items():
+            if name in attributes:
+                if not _attribute_fits(field, attributes[name]):
+                    self.fail(6, f"attribute '{name}' cannot be {attributes[name]!r}", op)
+            elif field.required:
+                self.fail(6, f"attribute '{name}' is missing", op)
+
+    def check_undeclared(self, op: Operation) -> None:
         unknown = op.attributes.keys() - op.definition.attribute_fields.keys()
         unknown -= HINTS if op.results else set()
         unknown -= self.scheduled(op)
         if unknown:
             self.fail(6, f"no attribute '{min(unknown)}' is declared", op)
-        for name, field in op.definition.attribute_fields.items():
-            if name in op.attributes:
-                if not _attribute_fits(field, op.attributes[name]):
-                    self.fail(6, f"attribute '{name}' cannot be {op.attributes[name]!r}", op)
-            elif field.required:
-                self.fail(6, f"attribute '{name}' is missing", op)
 
     def check_results(self, op: Operation) -> None:
         infer = getattr(type(op), "infer", None)
@@ -289,8 +290,7 @@ class _Verifier:
         if ELEMENTWISE not in op.traits:
             return
         types = [v.type for v in (*op.operands, *op.results)]
-        kinds = {(T.shape_of(type), T.layout_of(type)) for type in types}
-        if len(kinds) > 1:
+        if len(set(types)) > 1 and len({(T.shape_of(t), T.layout_of(t)) for t in types}) > 1:
             self.fail(8, f"operands and results must have one shape and layout: {_join(types)}", op)
 
     # -- types -----------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import attrs
 
 from ptxforge.ir.core import Function
 from ptxforge.ir.printer import print_function
+from ptxforge.ir.state import State
 from ptxforge.ir.verifier import verify as verify_function
 from ptxforge.passes.analysis.kept import note_change
 from ptxforge.passes.properties import PROPERTIES
@@ -167,6 +168,7 @@ def run_passes(
     rows = _until(rows, last)
     stages = Stages(function.clone(), rows, target)
     holding: set[str] = set()
+    checks = _Checks(function, target)
     idle: dict[Callable, int] = {}
     function.analyses = {}
     for row in rows:
@@ -180,7 +182,7 @@ def run_passes(
             print(f"// after {row.name}\n{print_function(function)}", file=sys.stderr)
         holding = (holding - set(row.destroys)) | set(row.establishes)
         if checked:
-            _check(row, function, target, holding)
+            checks.after(row, holding)
         if on_pass is not None:
             on_pass(row, function, changed)
     function.analyses = None
@@ -256,10 +258,29 @@ def _check_requirements(row: Pass, function: Function, target: Target) -> None:
             raise IRError(f"pass '{row.name}' requires '{name}', which does not hold: {fault}") from fault
 
 
-def _check(row: Pass, function: Function, target: Target, holding: set[str]) -> None:
-    try:
-        verify_function(function)
-        for name in sorted(holding):
-            PROPERTIES[name].check(function, target)
-    except IRError as fault:
-        raise InternalCompilerError(f"after pass '{row.name}': {fault}\n{_try_print(function)}") from fault
+class _Checks:
+    """The verifier, and the properties that hold, asked after each pass. Where a function is what it was at
+    the last question, whatever the pass says of itself, the answers are known."""
+
+    def __init__(self, function: Function, target: Target):
+        self._function, self._target = function, target
+        self._state: State | None = None
+        self._known: frozenset[str] = frozenset()
+
+    def after(self, row: Pass, holding: set[str]) -> None:
+        try:
+            self._verify_if_changed()
+            for name in sorted(holding - self._known):
+                PROPERTIES[name].check(self._function, self._target)
+        except IRError as fault:
+            text = _try_print(self._function)
+            raise InternalCompilerError(f"after pass '{row.name}': {fault}\n{text}") from fault
+        self._known = frozenset(holding)
+
+    def _verify_if_changed(self) -> None:
+        state = State(self._function)
+        if self._state is not None and self._state.agrees(state):
+            return
+        self._known = frozenset()
+        verify_function(self._function)
+        self._state = state

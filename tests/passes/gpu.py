@@ -10,6 +10,7 @@ from ptxforge.interpreter import run
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.parser import parse_function
+from ptxforge.ir.state import State
 from ptxforge.ir.verifier import verify
 from ptxforge.passes.manager import Pass
 from ptxforge.passes.pipeline import PIPELINE
@@ -29,11 +30,14 @@ def parse(
 
 
 def apply(function: Function, *passes: Callable) -> Function:
-    """A copy of the function after ``passes``, verified after each."""
-    function = function.clone()
+    """A copy of the function after ``passes``, verified after each that changed anything of it."""
+    function, verified = function.clone(), None
     for step in passes:
         step(function, TARGET)
-        verify(function)
+        state = State(function)
+        if verified is None or not verified.agrees(state):
+            verify(function)
+        verified = state
     return function
 
 

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from ptxforge.ir import types as T
 from ptxforge.ir.parser import parse_function
 from ptxforge.ir.printer import print_function
 from ptxforge.passes import pipeline
@@ -87,6 +88,43 @@ def test_a_broken_property_is_reported_with_the_ir():
         InternalCompilerError, match=r"after pass 'forgetful': a value of type tensor.*\n(.*\n)*func @add"
     ):
         run_passes(parse_function(ADD), [row], TARGET, verify=True)
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_what_a_pass_breaks_is_found_behind_it_whatever_it_says(told):
+    def quiet(function, target):
+        return False
+
+    def breaking(function, target):
+        function.body.first.attributes["banana"] = 1
+        return told
+
+    rows = [Pass(f, "tile", "") for f in (quiet, quiet, breaking, quiet)]
+    with pytest.raises(InternalCompilerError, match="after pass 'breaking': invariant 6 does not hold"):
+        run_passes(parse_function(ADD), rows, TARGET, verify=True)
+
+
+def test_a_property_is_asked_for_again_where_the_function_changed():
+    def forget_layouts(function, target):
+        for op in function.walk():
+            for result in op.results:
+                if isinstance(result.type, T.TensorType):
+                    result.type = result.type.with_layout(None)
+        return False
+
+    rows = [next(row for row in pipeline.PIPELINE if row.function is assign_layouts)]
+    rows.append(Pass(forget_layouts, "gpu", ""))
+    with pytest.raises(InternalCompilerError, match="after pass 'forget_layouts': "):
+        run_passes(parse_function(ADD), rows, TARGET, verify=True)
+
+
+def test_a_property_that_comes_later_is_asked_for_though_nothing_changed():
+    def quiet(function, target):
+        return False
+
+    rows = [Pass(quiet, "gpu", ""), Pass(quiet, "gpu", "", establishes=(LAYOUTS,))]
+    with pytest.raises(InternalCompilerError, match="after pass 'quiet': a value of type tensor"):
+        run_passes(parse_function(ADD), rows, TARGET, verify=True)
 
 
 def test_a_failing_pass_is_named():
