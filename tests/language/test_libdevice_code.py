@@ -9,6 +9,7 @@ import pytest
 
 import ptxforge
 import ptxforge.language as tl
+from ptxforge.emulator import EmulatorDevice
 from ptxforge.language import arith, math
 from ptxforge.language.extra import libdevice
 from ptxforge.language.registry import library
@@ -66,6 +67,28 @@ def test_what_is_rare_stands_behind_a_branch(name):
     """Nothing that takes long is left outside: no float64, no calls, no exact divisions or roots."""
     usual = usual_instructions(compiled(getattr(libdevice, name)))
     assert not re.search(r"\.f64|call|div\.rn|sqrt\.rn", "\n".join(usual))
+
+
+EXECUTED = {
+    ("lgamma", 0.5, 8): 33, ("lgamma", 0.01, 0.5): 58, ("lgamma", 8, 100): 58, ("lgamma", 0.01, 100): 58,
+}  # fmt: skip
+"""Instructions that a warp executes for an element between two numbers, evenly spread by their logarithms:
+what it takes for others is skipped."""
+
+
+def executed(function, x: np.ndarray) -> float:
+    """Instructions that a warp executes for an element of ``x``."""
+    device = EmulatorDevice(check="off", counters=True)
+    arrays = [ptxforge.to_device(a, device) for a in (x, x, np.zeros_like(x))]
+    each[1, 1, 1](*arrays, FN=function, ARGUMENTS=1, COUNT=len(x))
+    return device.last_report.total.instructions / (len(x) // 32)
+
+
+@pytest.mark.parametrize("name, low, high", EXECUTED)
+def test_only_what_the_arguments_take_is_computed(name, low, high):
+    x = np.geomspace(low, high, 128 * ELEMENTS).astype(np.float32)
+    frame = executed(unchanged, x)
+    assert executed(getattr(libdevice, name), x) - frame <= EXECUTED[name, low, high]
 
 
 @library

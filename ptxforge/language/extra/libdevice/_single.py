@@ -126,29 +126,30 @@ def _lgamma_near(x):
 
 
 @library
-def _lgamma_positive(x):
-    """lgamma of ``x`` from 0 on: below 0.5 that of 1 + x less log x, from 8 Stirling's series."""
-    is_small = x < 0.5
-    log = math.log(x)
-    near = _lgamma_near(arith.where(is_small, x + 1.0, arith.minimum(x, 8.0)))
-    inverse = math.div_rn(1.0, arith.maximum(x, 8.0))
+def _lgamma_beside(x, is_small, shifted):
+    """lgamma of a positive, normal ``x`` outside of 0.5 to 8: where it ``is_small`` that of 1 + x, which is
+    ``shifted``, less log x; beyond Stirling's series."""
+    log, inverse = log_of_normal(x), reciprocal(x)
     series = inverse * polynomial(math.fma(inverse * inverse, 128.0, -1.0), STIRLING)
     far = math.fma(x - 0.5, log - 1.0, 0.4189385332046727 + series)
-    return arith.where(x > 8.0, far, arith.where(is_small, near - log, near))
+    return arith.where(is_small, shifted - log, far)
 
 
 @device_function
 def lgamma(x, wave):
     """The logarithm of the gamma function; ``wave`` is sin(πx). Of negative numbers
-    ``log(π / |x sin(πx)|) - lgamma(-x)``."""
-    size, wave = math.abs(x), math.abs(wave)
-    positive = _lgamma_positive(size)
-    tiny = -math.log(size)
-    reflected = math.log(math.div_rn(3.141592653589793, size * wave)) - positive
-    negative = arith.where(wave == 0.0, float("inf"), arith.where(size < 1e-10, tiny, reflected))
-    other = arith.where((x > 0.0) | (size == float("inf")), positive, negative)
-    other = arith.where(x == x, other, x)
-    return arith.where_rarely(~((x >= 0.5) & (x <= 8.0)), other, _lgamma_near(x))
+    ``-log(|x sin(πx)| / π) - lgamma(-x)``, of small ones ``-log|x|``, of integers up to 0 inf."""
+    size = math.abs(x)
+    is_small, is_tiny = size < 0.5, size < 1e-10
+    value = _lgamma_near(arith.where(is_small, size + 1.0, size))
+    value = arith.where_rarely(is_small | (size > 8.0), _lgamma_beside(size, is_small, value), value)
+    product = size * math.abs(wave)
+    share = product * 0.3183098861837907
+    share = math.fma(math.fma(share, -3.141592653589793, product), 0.3183098861837907, share)
+    other = arith.where(is_tiny, 0.0, -value) - math.log(arith.where(is_tiny, size, share))
+    # From 2**23 on all are integers.
+    other = arith.where(size >= 8388608.0, float("inf"), other)
+    return arith.where_rarely(~(x >= 2.0**-126), other, value)
 
 
 # -- Bessel's functions --------------------------------------------------------------------------------------
