@@ -109,8 +109,9 @@ class _Moves:
     """Which instructions may move. ``begins`` and ``result`` are what :func:`sink` has found so far."""
 
     def __init__(
-        self, code: Sequence[Instruction], pinned: set[Register], begins: dict[int, int], result: list[Instruction]
-    ):
+        self, code: Sequence[Instruction], pinned: set[Register], begins: dict[int, int],
+        result: list[Instruction],
+    ):  # fmt: skip
         self._code, self._pinned = code, pinned
         self._begins, self._result = begins, result
         self._stable: set[Register] | None = None  # gathered when something may move
