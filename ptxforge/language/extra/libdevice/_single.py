@@ -105,6 +105,26 @@ def sum_of_squares(values):
     return total, scale, unscale, large == float("inf")
 
 
+# -- cube roots ----------------------------------------------------------------------------------------------
+
+
+@library
+def cube_root(x):
+    """The cube root of ``x`` from 1e-30, within 1 ulp: a power of two, then Newton's method."""
+    first = math.exp2(fast_log2f(x) * 0.3333333333333333)
+    square = first * first
+    error = math.fma(-square, first, x)
+    return math.fma(error * 0.3333333333333333, reciprocal(square), first)
+
+
+@library
+def inverse_cube_root(x):
+    """One over the cube root of ``x`` from 1e-30, within 1 ulp, in the same way."""
+    first = math.exp2(fast_log2f(x) * -0.3333333333333333)
+    error = math.fma(-(x * first), first * first, 1.0)
+    return math.fma(first * 0.3333333333333333, error, first)
+
+
 # -- gamma -------------------------------------------------------------------------------------------------
 
 LGAMMA_TOP = constexpr((
@@ -150,6 +170,24 @@ def lgamma(x, wave):
     # From 2**23 on all are integers.
     other = arith.where(size >= 8388608.0, float("inf"), other)
     return arith.where_rarely(~(x >= 2.0**-126), other, value)
+
+
+# -- the inverse error function ------------------------------------------------------------------------------
+
+ERFINV = constexpr((
+    1.6139641e-11, -8.989205e-10, 2.0431436e-08, -2.2384851e-07, 8.010855e-07, 6.026039e-06, -2.7376118e-05,
+    -0.00077954333, 0.0055497268, 0.1608195,
+))  # fmt: skip
+"""(erfinv(x) / x - sqrt(π) / 2) / v in ``v = -log2(1 - x²)`` up to 9.03."""
+
+
+@library
+def erfinv(x, rest):
+    """The inverse error function of ``x`` by ``rest``, which is 1 - x², and whether it is that: whether
+    ``rest`` is positive and no less than 0.00192, whose -log is 6.2553."""
+    v = math.abs(fast_log2f(rest))
+    value = math.fma(x * v, polynomial(v, ERFINV), x * 0.8862269254527580)
+    return value, v < 9.025
 
 
 # -- Bessel's functions --------------------------------------------------------------------------------------
