@@ -232,9 +232,10 @@ def wave(x):
     """(sine, cosine) of a positive ``x`` up to 1e15, reduced in float64: for far arguments, of which there
     are few."""
     wide = x.to(float64)
-    turns = math.rint(wide * 0.6366197723675814)
+    shifted = math.fma(wide, 0.6366197723675814, 6755399441055744.0)  # the turns in its low bits
+    turns = shifted - 6755399441055744.0
     rest = math.fma(turns, -6.123233995736766e-17, math.fma(turns, -1.5707963267948966, wide)).to(float32)
-    quadrant = turns.to(int64).to(int32)
+    quadrant = shifted.to(int64, bitcast=True).to(int32)
     square = rest * rest
     sine = math.fma(square * rest, polynomial(square, SINE), rest)
     cosine = math.fma(square, polynomial(square, COSINE), 1.0)
