@@ -180,6 +180,12 @@ def pow(x, y):
 # -- hyperbolic functions ----------------------------------------------------------------------------------
 
 
+@library
+def _quarter_over(x):
+    """0.25 / x for ``x`` from 0.5."""
+    return single.reciprocal(x) * 0.25 if x.dtype == float32 else 0.25 / x
+
+
 @device_function
 def sinh(x):
     """Hyperbolic sine of ``x``: within 2 ulp. sinh(-0.0) is -0.0, sinh(±inf) is ±inf.
@@ -193,14 +199,14 @@ def sinh(x):
     near = math.fma(x, square * (1.0 / 6.0) * series, x)
     size = math.abs(x)
     half = _exp(size, 1)
-    return arith.where(size < 1.0, near, copysign(half - 0.25 / half, x))
+    return arith.where(size < 1.0, near, copysign(half - _quarter_over(half), x))
 
 
 @device_function
 def cosh(x):
     """Hyperbolic cosine of ``x``: within 1.5 ulp. cosh(±inf) is inf."""
     half = _exp(math.abs(x), 1)
-    return half + 0.25 / half
+    return half + _quarter_over(half)
 
 
 @device_function
@@ -214,7 +220,7 @@ def asinh(x):
     else:
         near = log1p(bounded + math.div_rn(square, 1.0 + math.sqrt_rn(square + 1.0)))
     far = math.log(size) + 0.6931471805599453  # log(2x): the rest is 1/(4x²)
-    return copysign(arith.where(size > 268435456.0, far, arith.where(x == x, near, x)), x)
+    return copysign(arith.where_rarely(~(size <= 268435456.0), arith.where(x == x, far, x), near), x)
 
 
 @device_function
@@ -224,7 +230,7 @@ def acosh(x):
     product = above * (above + 2.0)
     near = log1p(above + (single.root(product) if x.dtype == float32 else math.sqrt_rn(product)))
     far = math.log(x) + 0.6931471805599453  # log(2x): the rest is 1/(4x²)
-    return arith.where(x >= 1.0, arith.where(x > 268435456.0, far, near), float("nan"))
+    return arith.where(x >= 1.0, arith.where_rarely(x > 268435456.0, far, near), float("nan"))
 
 
 @device_function

@@ -172,6 +172,57 @@ def lgamma(x, wave):
     return arith.where_rarely(~(x >= 2.0**-126), other, value)
 
 
+GAMMA = constexpr((
+    0.0169257772, -0.0915737749, 0.230277535, -0.370718213, 0.455787539, -0.478046958, 0.494705475,
+    -0.41178671, 0.577214602,
+))  # fmt: skip
+"""(Γ(1 + t) - 1) / (t (t - 1)) for t up to 1."""
+
+
+@library
+def _gamma_from_1_to_2(t):
+    """Γ of 1 + ``t``: exact at 1 and 2."""
+    return math.fma(math.fma(t, t, -t), polynomial(t, GAMMA), 1.0)
+
+
+@library
+def _gamma_far(x, scale):
+    """Γ of ``x`` from 3 to 45 times ``scale``, a float64. Steps down into [1, 2) are products in float64, of
+    which the one of ``x - k`` and ``x - (n - k)`` is ``x (x - n) + k (n - k)``."""
+    here, product = x.to(float64), scale
+    for i in core.static_range(5):
+        step: constexpr = (16, 16, 8, 4, 2)[i]
+        square = here * (here - (step + 1.0))
+        factors = square + step
+        for k in core.static_range(2, step // 2 + 1):
+            factors *= square + k * (step + 1.0 - k)
+        is_far = here >= step + 1.0
+        product = arith.where(is_far, product * factors, product)
+        here = arith.where(is_far, here - step, here)
+    is_far = here >= 2.0
+    here = here - 1.0
+    product = arith.where(is_far, product * here, product)
+    t = arith.where(is_far, here - 1.0, here).to(float32)
+    return (_gamma_from_1_to_2(t).to(float64) * product).to(float32)
+
+
+@device_function
+def gamma(x, wave):
+    """The gamma function; ``wave`` is sin(πx). Of negative numbers ``-π / (x sin(πx) Γ(-x))``, where from
+    20 on Γ is scaled, as it overflows."""
+    size = math.abs(x)
+    t = size - arith.where(size >= 2.0, 2.0, arith.where(size >= 1.0, 1.0, 0.0))
+    value = quotient(_gamma_from_1_to_2(t) * arith.maximum(size - 1.0, 1.0), arith.minimum(size, 1.0))
+    is_scaled = x < -20.0
+    far = _gamma_far(arith.minimum(size, 45.0), arith.where(is_scaled, 2.0**-64, 1.0).to(float64))
+    value = arith.where_rarely(size >= 3.0, far, value)
+    mirrored = math.div_rn(3.141592653589793, size * wave * value)
+    mirrored = arith.where(is_scaled, mirrored * 2.0**-64, mirrored)
+    mirrored = arith.where((wave == 0.0) | (x != x), float("nan"), mirrored)
+    mirrored = arith.where(size < 1e-10, math.div_rn(1.0, x), mirrored)
+    return arith.where_rarely(~(x >= 2.0**-100), mirrored, value)
+
+
 # -- the inverse error function ------------------------------------------------------------------------------
 
 ERFINV = constexpr((
