@@ -105,6 +105,23 @@ def sum_of_squares(values):
     return total, scale, unscale, large == float("inf")
 
 
+# -- arc tangents ------------------------------------------------------------------------------------------
+
+ATAN = constexpr((
+    0.00292086597, -0.0163686419, 0.0432130605, -0.0755231999, 0.106660566, -0.142110691, 0.199937746,
+    -0.333331528,
+))  # fmt: skip
+"""(atan(x) / x - 1) / x² in x² up to 1."""
+
+
+@library
+def angle(t, is_steep):
+    """The arc tangent of ``t`` from 0 to 1; π/2 less that where it ``is_steep``."""
+    square = t * t
+    value = math.fma(t * square, polynomial(square, ATAN), t)
+    return arith.where(is_steep, (1.5707963705062866 - value) - 4.371138828673793e-08, value)
+
+
 # -- cube roots ----------------------------------------------------------------------------------------------
 
 

@@ -148,10 +148,13 @@ def _angle(height, width, is_left):
 def atan(x):
     """Arc tangent of ``x`` in radians: within 1.5 ulp. atan(-0.0) is -0.0, atan(±inf) is ±π/2."""
     size = math.abs(x)
-    huge: constexpr = 1e300 if x.dtype == float64 else 1e30
-    angle = _angle(arith.minimum(size, huge, PropagateNan.ALL), size * 0.0 + 1.0, size < 0.0)
-    angle = arith.where(size > huge, HALVES[0][0], angle)
-    return copysign(arith.where(size < 1e-10, size, angle), x)
+    if x.dtype == float32:
+        is_steep = size > 1.0
+        return copysign(single.angle(arith.where(is_steep, single.reciprocal(size), size), is_steep), x)
+    else:
+        angle = _angle(arith.minimum(size, 1e300, PropagateNan.ALL), size * 0.0 + 1.0, size < 0.0)
+        angle = arith.where(size > 1e300, HALVES[0][0], angle)
+        return copysign(arith.where(size < 1e-10, size, angle), x)
 
 
 @library
@@ -172,6 +175,21 @@ def atan2(y, x):
     Zeros and infinities as C's ``atan2``: the signs of zeros count, and of two infinities the angle is ±π/4
     or ±3π/4.
     """
+    if x.dtype == float32:
+        width, height = math.abs(x), math.abs(y)
+        large = arith.maximum(width, height, PropagateNan.ALL)
+        t = single.quotient(arith.minimum(width, height), large)
+        value = single.angle(t, height > width)
+        left = (2.0 * HALVES[1][0] - value) + 2.0 * HALVES[1][1]
+        value = copysign(arith.where(_is_negative(x), left, value), y)
+        return arith.where_rarely(~((large > 1e-30) & (large < 1e30)), _any_angle(y, x), value)
+    else:
+        return _any_angle(y, x)
+
+
+@library
+def _any_angle(y, x):
+    """:func:`atan2` of numbers of any size."""
     width, height = math.abs(x), math.abs(y)
     infinity: constexpr = float("inf")
     is_infinite = (width == infinity) | (height == infinity)
