@@ -18,7 +18,7 @@ ELEMENTS = 4
 INSTRUCTIONS = {
     "hypot": 19, "rhypot": 18, "log1p": 28, "exp": 11, "lgamma": 33, "tgamma": 32, "erfcx": 32, "erfinv": 19,
     "erfcinv": 20, "normcdfinv": 24, "cbrt": 21, "rcbrt": 21, "j0": 24, "j1": 25, "cyl_bessel_i0": 15,
-    "cyl_bessel_i1": 17, "asin": 42, "acos": 46, "atan": 22, "atan2": 40, "asinh": 44, "acosh": 39,
+    "cyl_bessel_i1": 17, "asin": 29, "acos": 31, "atan": 22, "atan2": 40, "asinh": 44, "acosh": 39,
     "atanh": 45, "sinh": 40, "cosh": 18,
 }  # fmt: skip
 """PTX instructions for an element, outside of what is rare; no more. (Selections of constants, which become

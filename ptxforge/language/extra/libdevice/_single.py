@@ -122,6 +122,25 @@ def angle(t, is_steep):
     return arith.where(is_steep, (1.5707963705062866 - value) - 4.371138828673793e-08, value)
 
 
+ASIN = constexpr((
+    0.0421666842, 0.0241793413, 0.0454703947, 0.0749529769, 0.166667525,
+))  # fmt: skip
+"""(asin(x) / x - 1) / x² in x² up to 1/4."""
+
+
+@library
+def arc_sine(size):
+    """(angle, is_large): the arc sine of ``size`` up to 1/2; beyond, that of the root of (1 - size) / 2, which
+    is half the arc cosine of ``size``."""
+    is_large = size > 0.5
+    square = arith.where(is_large, math.fma(size, -0.5, 0.5), size * size)
+    inverse = inverse_root(arith.maximum(square, 1e-30))
+    first = square * inverse
+    better = math.fma(math.fma(-first, first, square), inverse * 0.5, first)
+    sine = arith.where(is_large, better, size)
+    return math.fma(sine * square, polynomial(square, ASIN), sine), is_large
+
+
 # -- cube roots ----------------------------------------------------------------------------------------------
 
 
