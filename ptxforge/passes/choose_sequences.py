@@ -5,6 +5,7 @@
     %e = exp %x : tensor<1024xf32, #blocked>
     %q = divf %x, %y : tensor<1024xf32, #blocked>
     %r = remsi %i, %n : tensor<1024xi32, #blocked>
+    %s = remsi %j, %d : i32;  %t = divsi %j, %d : i32
     %m = cmpi %i, %n {predicate = "slt"} : …
     %q = addptr %p, %step : ptr<f32>;  yield %q
 
@@ -13,6 +14,7 @@
     %e = exp %x {together = [8, 128, 4]} : tensor<1024xf32, #blocked>
     %q = divf %x, %y {reciprocal_from = 4} : tensor<1024xf32, #blocked>
     %r = remsi %i, %n {mostly_inside = true} : tensor<1024xi32, #blocked>
+    %s = remsi %j, %d {by_quotient = true} : i32;  …
     %t = tan %x {reduced_together = 8} : tensor<1024xf32, #blocked>
     %m = cmpi %i, %n {differences_from = 3, predicate = "slt"} : …
     %q = addptr %p, %step {deferred = true} : ptr<f32>
@@ -20,6 +22,9 @@
 What each attribute says stands in the operation's definition. All sequences of an operation mean the same;
 without an attribute it is made of the plainest one. How many values of a tensor are equal in a thread shows
 only in its instructions: so a number says *from how many on*, and the code generator counts.
+
+A remainder of 32 bits is what a quotient leaves (``by_quotient``) only in functions without products of
+matrices: other instructions in front of their loops make the assembler schedule those otherwise.
 """
 
 from __future__ import annotations
@@ -31,6 +36,7 @@ from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.definition import EXPENSIVE, PRODUCTS
 from ptxforge.ir.ops.arith import CmpI, DivF, DivSI, DivUI, RemSI, RemUI
 from ptxforge.ir.ops.control import Yield, ancestors, loops_around
+from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.math import Cos, Exp, Periodic, Sin, Tan
 from ptxforge.ir.ops.memory import AddPtr
 from ptxforge.ir.ops.reduce import Associative, Reduce, Scan
@@ -52,6 +58,10 @@ def choose_sequences(function: Function, target: Target) -> bool:
         # A branch would keep all values of a tile: without one the assembler computes a few at a time.
         for choice in with_branch:
             choice["together"] = ()
+    if function.has(Product):
+        for op, choice in choices.items():
+            if choice.get("by_quotient"):
+                choice["by_quotient"] = T.element_type(op.result.type).bits > 32
     changes = [(op, name, value) for op, choice in choices.items() for name, value in choice.items()
                if getattr(op, name) != value]
     for change in changes:
@@ -170,11 +180,31 @@ def _is_crowded(function: Function) -> bool:
 
 def _remainder(op: RemSI | RemUI) -> dict[str, object]:
     """Indices are taken modulo a size to keep them inside, where most are anyway: but not where the quotient
-    is used as well. And not in loops, whose schedule a branch would cut in two."""
-    type = op.result.type
-    is_index = isinstance(type, T.TensorType) and type.element.bits >= 32
+    is used as well. And not in loops, whose schedule a branch would cut in two.
+
+    Of divisions of narrow numbers, or without signs, that are single instructions the assembler shares all
+    that there is to share."""
+    type_, bits = op.result.type, T.element_type(op.result.type).bits
+    is_index = isinstance(type_, T.TensorType) and bits >= 32
     is_apart = is_index and not any(isinstance(user, (DivSI, DivUI)) for user in op.lhs.users)
-    return {"mostly_inside": is_apart and not loops_around(op)}
+    is_long = bits >= (32 if type(op) is RemSI else 64)
+    return {
+        "mostly_inside": is_apart and not loops_around(op),
+        "by_quotient": is_long and constant_of(op.rhs) is None and _has_quotient(op),
+    }
+
+
+def _has_quotient(op: RemSI | RemUI) -> bool:
+    """Whether the quotient of the same numbers is computed wherever the remainder is."""
+    return any(_is_done_with(quotient, op) for quotient in op.quotients)
+
+
+def _is_done_with(earlier: Operation, op: Operation) -> bool:
+    """Whether an operation is in the same block, or in front of what ``op`` is in."""
+    if earlier.parent is op.parent:
+        return True
+    around = next((x for x in ancestors(op) if x.parent is earlier.parent), None)
+    return around is not None and earlier.is_before_in_block(around)
 
 
 # -- comparisons -------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def test_wrapped_indices(kind, element):
 
 
 def test_quotient_and_remainder_share_a_division():
-    """Indices that are taken apart have both, and the assembler computes them at once: no branch."""
+    """Indices that are taken apart have both: no branch."""
     kernel = Kernel(pointer(T.I32), pointer(T.I32), T.I32)
     x = kernel.load(0, (COUNT,), blocked(4))
     y = kernel.splat(kernel.function.arguments[2], (COUNT,), x.type.layout)
@@ -121,6 +121,45 @@ def test_quotient_and_remainder_share_a_division():
     with np.errstate(all="ignore"):
         y = np.full(COUNT, 12, np.int32)
         assert_same(out, _meaning(arith.DivSI, data, y) - _meaning(arith.RemSI, data, y))
+
+
+@pytest.mark.parametrize("first", ["quotient", "remainder"])
+@pytest.mark.parametrize("element", (T.I32, T.I64), ids=str)
+@pytest.mark.parametrize("kinds", (DIVISIONS[::2], DIVISIONS[1::2]), ids=lambda kinds: kinds[1].name)
+def test_remainders_by_way_of_quotients(kinds, element, first):
+    """Whatever the divisor is: none, -1 of the smallest number; and whichever comes first."""
+    kernel = Kernel(pointer(element), pointer(element), pointer(element), pointer(element))
+    x, y = (kernel.load(number, (COUNT,), blocked(4)) for number in (0, 1))
+    order = kinds if first == "quotient" else kinds[::-1]
+    made = {kind: kernel.b.value(kind, x, y) for kind in order}
+    for number, kind in enumerate(kinds, 2):
+        kernel.store(number, made[kind])
+    dividends, divisors = values(element, 5), values(element, 6)
+    info = np.iinfo(element.numpy)
+    edges = [0, 1, -1, 2, 7, -7, info.max, info.max - 1, info.min]
+    for place, pair in enumerate((a, b) for a in edges for b in edges):
+        dividends[place], divisors[place] = pair
+    found = [np.zeros(COUNT, element.numpy) for _ in kinds]
+    kernel.run(dividends, divisors, *found, check="off")
+    for kind, out in zip(kinds, found):
+        assert_same(out, _meaning(kind, dividends, divisors))
+    text, is_long = kernel.ptx(), element is T.I64
+    assert text.count("div.u32" if is_long else "div.") == 4
+    assert text.count(" bra $narrow") == int(is_long)
+    assert ("rem." in text) == (kinds[1] is arith.RemUI and not is_long)  # which the assembler shares
+
+
+def test_remainders_by_numbers_that_are_not_zero_take_no_selection():
+    kernel = Kernel(pointer(T.I32), pointer(T.I32), T.I32, pointer(T.I32))
+    x = kernel.load(0, (COUNT,), blocked(4))
+    some = kernel.b.value(arith.AndI, kernel.function.arguments[2], kernel.b.constant(7, T.I32))
+    y = kernel.splat(kernel.b.value(arith.AddI, some, kernel.b.constant(1, T.I32)), (COUNT,), x.type.layout)
+    kernel.store(1, kernel.b.value(arith.RemSI, x, y))
+    kernel.store(3, kernel.b.value(arith.DivSI, x, y))
+    assert "selp" not in kernel.ptx() and "rem." not in kernel.ptx()
+    data, out = values(T.I32, 7), np.zeros(COUNT, np.int32)
+    kernel.run(data, out, 5, np.zeros_like(out))
+    assert_same(out, _meaning(arith.RemSI, data, np.full(COUNT, 6, np.int32)))
 
 
 @pytest.mark.parametrize("kind", (arith.RemSI, arith.RemUI), ids=lambda k: k.name)
@@ -136,6 +175,19 @@ def test_remainders_that_count_up_are_computed_once(kind):
         kernel.run(out, divisor)
         np.testing.assert_array_equal(out, np.arange(COUNT) % divisor)
     assert kernel.ptx().count("rem.") == 2
+
+
+def test_quotients_leave_remainders_that_count_up():
+    kernel = Kernel(pointer(T.I32), pointer(T.I32), T.I32)
+    x = kernel.indices((COUNT,), blocked(16, threads=(32,), warps=(1,)))
+    y = kernel.splat(kernel.function.arguments[2], (COUNT,), x.type.layout)
+    kernel.store(0, kernel.b.create(arith.RemSI, x, y, contiguity=(8,)).result)
+    kernel.store(1, kernel.b.create(arith.DivSI, x, y, constancy=(8,)).result)
+    remainders, quotients = np.zeros(COUNT, np.int32), np.zeros(COUNT, np.int32)
+    kernel.run(remainders, quotients, 40)
+    np.testing.assert_array_equal(quotients, np.arange(COUNT) // 40)
+    np.testing.assert_array_equal(remainders, np.arange(COUNT) % 40)
+    assert kernel.ptx().count("div.") == kernel.ptx().count("selp") == 2 and "rem." not in kernel.ptx()
 
 
 def test_no_branch_in_loops():

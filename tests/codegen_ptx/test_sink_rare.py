@@ -80,3 +80,25 @@ def test_moves_what_takes_long_to_one_region_only():
     assert sink([ENTRY, root, HOT, BEGIN, OTHER, END], set()) == [ENTRY, HOT, root, OTHER]
     code = [ENTRY, root, HOT, BEGIN, OTHER, END, BEGIN, OTHER, END]
     assert sink(code, set()) == [ENTRY, root, HOT, OTHER, OTHER]
+
+
+def test_reads_what_rare_code_has_left():
+    """A register that copies assign, in the next rare code: not beyond another copy, nor a label."""
+    left, sum, rare = R[5], pure(R[6], R[5], 1), effect(R[6])
+    first = Instruction("mov.b32 %s, %s;", (left, R[0]), COPY)
+    again = Instruction("mov.b32 %s, %s;", (left, 7), COPY)
+    before = [ENTRY, first, HOT, BEGIN, again, END, END_LABEL]
+    kept = [ENTRY, first, HOT, again, END_LABEL]
+    assert sink([*before, sum, HOT, BEGIN, rare, again, END], set()) == [*kept, HOT, sum, rare, again]
+    for between in (again, END_LABEL):
+        code = [*before, sum, between, HOT, BEGIN, rare, END]
+        assert sink(code, set()) == [*kept, sum, between, HOT, rare]
+    code = [*before, sum, HOT, BEGIN, rare, END]
+    assert sink(code, {left}) == [*kept, sum, HOT, rare]
+    other = Instruction("ld.global.b32 %s, [%s];", (left, R[0]))
+    assert sink([other, *code], set()) == [other, *kept, sum, HOT, rare]
+
+
+def test_moves_inline_assembly():
+    root = pure(R[1], R[0], syntax="%.0srsqrt.approx.ftz.f32 %s, %s;")
+    assert sink([ENTRY, root, HOT, BEGIN, OTHER, END], set()) == [ENTRY, HOT, root, OTHER]

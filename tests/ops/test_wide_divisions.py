@@ -92,9 +92,8 @@ def test_by_zero(execute):
 def test_both_take_one_short_division():
     signature = dict.fromkeys(["x", "y", "quotient", "remainder"], "*i64")
     ptx = by_a_scalar.compile(signature, {"N": 256}).asm["ptx"]
-    assert ptx.count("div.u32") == 2 and "rem.u32" not in ptx
-    assert ptx.count("div.s64") == ptx.count("rem.s64") == 2
-    assert len(re.findall(r"@!%p\d+ bra", ptx)) == 2
+    assert ptx.count("div.u32") == ptx.count("div.s64") == 2 and "rem." not in ptx
+    assert len(re.findall(r"@!%p\d+ bra", ptx)) == 1
 
 
 @ptxforge.jit
@@ -131,7 +130,7 @@ def test_remainders_that_are_mostly_the_dividend(execute, divisor, numbers):
 
 def test_scalars_take_the_short_way():
     ptx = of_scalars.compile(dict.fromkeys(["x", "y", "quotient", "remainder"], "*i64"), {}).asm["ptx"]
-    assert ptx.count("div.u32") == 1 and len(re.findall(r"@!%p\d+ bra", ptx)) == 2
+    assert ptx.count("div.u32") == len(re.findall(r"@!%p\d+ bra", ptx)) == 1 and "rem." not in ptx
 
 
 @ptxforge.jit

@@ -10,8 +10,16 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ptxforge.codegen_ptx.lower.divisions import divide, narrow_first, quotients, remainders
+from ptxforge.codegen_ptx.lower.divisions import (
+    divide,
+    narrow_first,
+    quotients,
+    remainders,
+    remainders_by_quotients,
+    runs_upwards,
+)
 from ptxforge.codegen_ptx.lower.elementwise import (
+    aligned,
     elementwise,
     in_two_widths,
     integer_class,
@@ -23,7 +31,6 @@ from ptxforge.codegen_ptx.lower.elementwise import (
     zero_extended,
 )
 from ptxforge.codegen_ptx.lower.floats import Product, binary, compare, contract, multiply, to_f32
-from ptxforge.codegen_ptx.lower.indices import linear_of, run_starts
 from ptxforge.codegen_ptx.lower.math_f32 import Float32
 from ptxforge.codegen_ptx.lower.math_f64 import Float64
 from ptxforge.codegen_ptx.lower.packing import byte_in_its_word
@@ -129,26 +136,19 @@ def division(ctx: Lowering, op: Operation) -> None:
         elementwise(ctx, op, lambda x, y: _logic(b, "or", x, b.negate(y)) if kind.quotient
                     else _logic(b, "and", x, b.negate(y)))
         return
-    if kind.quotient or not isinstance(op.lhs.type, T.TensorType) or bits < 32:
+    is_plain = not isinstance(op.lhs.type, T.TensorType) or bits < 32
+    if kind.quotient or (is_plain and not op.by_quotient):
         found = narrow_first(b, of_runs(ctx, op), kind.quotient, kind.signed) if bits == 64 else {}
         once_for_runs(ctx, op, lambda x, y: found[x, y] if (x, y) in found
                       else divide(b, x, y, bits, kind.quotient, kind.signed))
         return
-    dividends, divisors = ctx.get(op.lhs), ctx.get(op.rhs)
-    starts = _runs_upwards(op, dividends)
+    dividends, divisors = zip(*aligned(ctx, op))
+    starts = runs_upwards(op, dividends)
     pairs = [(dividends[s], divisors[s]) for s in starts]
-    found = remainders(b, pairs, bits, kind.signed, inside=op.mostly_inside)
+    found = (remainders_by_quotients(b, pairs, bits, kind.signed) if op.by_quotient
+             else remainders(b, pairs, bits, kind.signed, inside=op.mostly_inside))
     steps = [b.split(x)[1] - b.split(dividends[s])[1] for x, s in zip(dividends, starts)]
-    ctx.set(op, [b.add(x, step, bits) for x, step in zip(found, steps)])
-
-
-def _runs_upwards(op: Operation, entries: list) -> list[int]:
-    """For each register the first one whose element lies in the same run, in which the remainder counts up
-    like the dividend (``contiguity``): if both dividends differ by a constant."""
-    lengths = op.attributes.get("contiguity", (1,) * op.result.type.rank)
-    starts = run_starts(linear_of(op.result.type), lengths)
-    roots = [Builder.split(x)[0] for x in entries]
-    return [s if roots[s] == roots[register] else register for register, s in enumerate(starts)]
+    ctx.set(op, [b.add(x, step, width_of(bits)) for x, step in zip(found, steps)])
 
 
 @lowers(ops.ShlI)

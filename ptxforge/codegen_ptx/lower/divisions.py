@@ -11,6 +11,8 @@ NARROW      64-bit numbers take a call of some 100 instructions. Offsets are mos
             though 64 bits wide: then they are divided as 32-bit ones, and the call is rare code.
 WRAPPED     ``x % n`` of a tensor mostly keeps indices inside a matrix, and most tiles lie inside anyway: then
             the remainder is x, and dividing is rare code. Where that is so says ``mostly_inside``.
+SHARED      Where ``x / n`` is computed as well, ``x % n`` is x - (x / n) · n, or all ones for an n of zero.
+            Where that is so says ``by_quotient``.
 
 The first two are no choices: every constant divisor, and every pair of 64-bit numbers, is divided so.
 
@@ -23,13 +25,16 @@ same bits as result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ptxforge.codegen_ptx.lower.elementwise import integer_class, sign_extended, width_of, zero_extended
+from ptxforge.codegen_ptx.lower.indices import linear_of, run_starts
 from ptxforge.codegen_ptx.lower.math_f32 import Float32
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.constants import f32, is_constant
 from ptxforge.codegen_ptx.ptx.registers import Register
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Operation
 
 
 def divide(b: Builder, x, y, bits: int, quotient: bool, signed: bool):
@@ -134,11 +139,14 @@ def narrow_first(b: Builder, pairs: Iterable[tuple], quotient: bool, signed: boo
     at all of them tells whether they fit into 32 bits. A division by zero is rare as well, whose result has
     64 bits."""
     chosen = [pair for pair in dict.fromkeys(pairs) if not any(isinstance(x, int) for x in pair)]
-    if not chosen:
-        return {}
-    results = {pair: b.new("q") for pair in chosen}
-    _narrow(b, results, quotient, signed)
-    return results
+    template = _template(64, quotient, signed)
+    results = {pair: b.known((template, pair)) for pair in chosen}
+    missing = {pair: b.new("q") for pair in chosen if results[pair] is None}
+    if missing:
+        _narrow(b, missing, quotient, signed)
+    for pair, found in missing.items():
+        b.remember((template, pair), found)
+    return results | missing
 
 
 def _narrow(b: Builder, results: dict[tuple, Register], quotient: bool, signed: bool) -> None:
@@ -159,6 +167,20 @@ def _narrow(b: Builder, results: dict[tuple, Register], quotient: bool, signed: 
     for pair, (x, y) in plain.items():
         b.effect(_template(64, quotient, signed), results[pair], x, y)
     b.place(end)
+
+
+# -- remainders --------------------------------------------------------------------------------------------
+
+
+def runs_upwards(op: Operation, dividends: Sequence) -> Sequence[int]:
+    """For each register the first one whose element lies in the same run, in which the remainder counts up
+    like the dividend (``contiguity``): if both dividends differ by a constant."""
+    if not isinstance(op.result.type, T.TensorType):
+        return range(len(dividends))
+    lengths = op.attributes.get("contiguity", (1,) * op.result.type.rank)
+    starts = run_starts(linear_of(op.result.type), lengths)
+    roots = [Builder.split(x)[0] for x in dividends]
+    return [s if roots[s] == roots[register] else register for register, s in enumerate(starts)]
 
 
 # -- WRAPPED ----------------------------------------------------------------------------------------------
@@ -201,6 +223,33 @@ def _by_one(b: Builder, dividends: list, divisor, bits: int, signed: bool) -> di
             for register in registers.values():
                 b.effect(_template(bits, False, signed), register, register, divisor)
     return registers
+
+
+# -- SHARED -----------------------------------------------------------------------------------------------
+
+
+def remainders_by_quotients(b: Builder, pairs: list[tuple], bits: int, signed: bool) -> list:
+    """The remainders of pairs (dividend, divisor) of 32- or 64-bit numbers whose quotients are computed as
+    well, before or behind."""
+    quotients = narrow_first(b, pairs, True, signed) if bits == 64 else {}
+    found = {}
+    for pair in dict.fromkeys(pairs):
+        quotient = quotients[pair] if pair in quotients else divide(b, *pair, bits, True, signed)
+        found[pair] = _rest(b, *pair, quotient, bits)
+    return [found[pair] for pair in pairs]
+
+
+def _rest(b: Builder, x, y, quotient, bits: int):
+    """What is left of a dividend; all ones where there is no quotient."""
+    rest = b.sub(x, b.mul(quotient, y, bits), bits)
+    divisors = b.range_of(y) if bits == 32 else None
+    if isinstance(y, int) or (divisors is not None and divisors[0] > 0):
+        return rest
+    divides = b.pure(f"setp.ne.b{bits} %s, %s, 0;", "p", b.plain(y))
+    return b.pure(f"selp.b{bits} %s, %s, -1, %s;", integer_class(bits), b.plain(rest), divides)
+
+
+# -- quotients of f32 -------------------------------------------------------------------------------------
 
 
 def quotients(b: Builder, dividends: list, divisors: list, fewest: int) -> list:

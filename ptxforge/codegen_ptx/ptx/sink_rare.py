@@ -13,7 +13,7 @@
 A lowering computes the masks and addresses of all elements of a tensor; where vectors are guarded
 (``lower/guarded.py``), most of them matter to the rare element-wise path alone. An instruction that several
 rare regions need is repeated in each, if it is cheap. Only arithmetic moves, and only when nothing that it
-reads can have changed.
+reads can have changed. So what reads a result of rare code moves into the next rare code, no further.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ptxforge.codegen_ptx.ptx.instruction import (
     CARRY,
     COPY,
     EFFECT,
+    LABEL,
     MERGE,
     PURE,
     RARE_BEGIN,
@@ -55,12 +56,12 @@ def sink(code: Sequence[Instruction], pinned: set[Register]) -> list[Instruction
 
     Registers in ``pinned`` may be assigned more than once, and are needed.
     """
-    stable: set[Register] | None = None  # gathered when something may move
     hot: set = set(pinned)  # what hot code reads
     rare: dict[object, int] = {}  # where else a register is read: a bit for each rare region
     moved: dict[int, list[Instruction]] = {}
-    begins: list[tuple[int, int]] = []  # how much follows the begin of a rare region, and its bit
+    begins: dict[int, int] = {}  # by a rare region's bit, how much follows its begin
     result: list[Instruction] = []  # last first
+    moves = _Moves(code, pinned, begins, result)
     here, around, following = 0, [], 1
     are_rare, are_read, keep = hot.isdisjoint, hot.update, result.append
     for instruction in reversed(code):
@@ -75,9 +76,7 @@ def sink(code: Sequence[Instruction], pinned: set[Register]) -> list[Instruction
                     regions |= rare.get(x, 0)
                 if not regions:
                     continue
-                if not here and stable is None:
-                    stable = _assigned_once(code) - pinned
-                if not here and _may_move(instruction, stable, regions & (regions - 1) == 0):
+                if not here and moves.allow(instruction, regions):
                     readers = regions
                     instruction.why = REASON
                     for region in _bits(regions):
@@ -89,7 +88,7 @@ def sink(code: Sequence[Instruction], pinned: set[Register]) -> list[Instruction
             here, following = following, following << 1
             continue
         elif kind is RARE_BEGIN:
-            begins.append((len(result), here))
+            begins[here] = len(result)
             here = around.pop()
             continue
         else:
@@ -100,10 +99,43 @@ def sink(code: Sequence[Instruction], pinned: set[Register]) -> list[Instruction
                 rare[x] = rare.get(x, 0) | readers
         else:
             are_read(read)
-    for length, region in reversed(begins):
+    for region, length in reversed(begins.items()):
         result[length:length] = moved.get(region, ())
     result.reverse()
     return result
+
+
+class _Moves:
+    """Which instructions may move. ``begins`` and ``result`` are what :func:`sink` has found so far."""
+
+    def __init__(
+        self, code: Sequence[Instruction], pinned: set[Register], begins: dict[int, int],
+        result: list[Instruction],
+    ):  # fmt: skip
+        self._code, self._pinned = code, pinned
+        self._begins, self._result = begins, result
+        self._stable: set[Register] | None = None  # gathered when something may move
+        self._copied: set[Register] = set()
+
+    def allow(self, instruction: Instruction, regions: int) -> bool:
+        """Whether an instruction that stands in front of all of ``result`` may move to the begin of the
+        regions that need it."""
+        is_only_one = regions & (regions - 1) == 0
+        syntax = instruction.syntax.removeprefix("%.0s")  # of inline assembly
+        if not syntax.startswith(_CHEAP + _COSTLY if is_only_one else _CHEAP):
+            return False
+        if self._stable is None:
+            self._stable, self._copied = _assigned_once(self._code), _assigned_by_copies(self._code)
+            self._stable -= self._pinned
+            self._copied -= self._pinned
+        changing = {x for x in instruction.uses if isinstance(x, Register) and x not in self._stable}
+        return not changing or (changing <= self._copied and self._last(changing, regions))
+
+    def _last(self, registers: set[Register], regions: int) -> bool:
+        """Whether these have got their last value on the way to the begins of the regions."""
+        first = min(self._begins[region] for region in _bits(regions))
+        between = self._result[first:]
+        return not any(x.kind is LABEL or (x.kind is COPY and x.operands[0] in registers) for x in between)
 
 
 def _assigned_once(code: Sequence[Instruction]) -> set[Register]:
@@ -128,18 +160,23 @@ def _assigned_once(code: Sequence[Instruction]) -> set[Register]:
     return once | (read - again)
 
 
+def _assigned_by_copies(code: Sequence[Instruction]) -> set[Register]:
+    """What nothing but copies assigns."""
+    copied = {x.operands[0] for x in code if x.kind is COPY}
+    for instruction in code:
+        if instruction.kind is CARRY:
+            copied.difference_update(instruction.operands[::2])
+        elif instruction.kind is not COPY and instruction.operands:
+            copied.difference_update(instruction.definitions)
+    return copied
+
+
 def _bits(mask: int) -> Iterator[int]:
     """The bits of a number, lowest first."""
     while mask:
         lowest = mask & -mask
         yield lowest
         mask ^= lowest
-
-
-def _may_move(instruction: Instruction, stable: set[Register], is_only_one: bool) -> bool:
-    if not instruction.syntax.startswith(_CHEAP + _COSTLY if is_only_one else _CHEAP):
-        return False
-    return all(x in stable for x in instruction.operands if isinstance(x, Register))
 
 
 def drop_dead(code: list[Instruction], b: Builder) -> list[Instruction]:

@@ -13,6 +13,7 @@ from ptxforge.ir import definition as D
 from ptxforge.ir import facts
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.extrema import extremum
+from ptxforge.ir.ops.integer_division import quotient, remainder
 
 _UNSIGNED = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
@@ -134,23 +135,6 @@ class MulI(BinaryInt):
         return facts.pointwise(operands, divisibility)
 
 
-def _divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """C's integer division (towards zero); by zero it gives all ones, as the hardware's sequence does."""
-    zero = y == 0
-    safe = np.where(zero, np.ones_like(y), y)
-    with np.errstate(all="ignore"):
-        quotient = x // safe
-        inexact = quotient * safe != x
-        quotient = quotient + (inexact & ((x < 0) != (safe < 0))).astype(x.dtype)
-    return np.where(zero, ~np.zeros_like(x), quotient).astype(x.dtype)
-
-
-def _remainder(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """C's remainder: the sign is the dividend's. By zero: all ones, as on the hardware."""
-    with np.errstate(all="ignore"):
-        return np.where(y == 0, ~np.zeros_like(x), x - _divide(x, y) * y).astype(x.dtype)
-
-
 def _quotient(operands: list[facts.AxisInfo], by: int | None) -> facts.AxisInfo:
     """What is known of the first operand divided by ``by``, or by the second one; by 0 says nothing."""
     if by is None:
@@ -163,7 +147,7 @@ class DivSI(BinaryInt):
     """Signed division, truncating."""
 
     def evaluate(self, x, y):
-        return _divide(x, y)
+        return quotient(x, y)
 
     def axis_info(self, operands, nonnegative):
         # Truncation makes -4 / 4 differ from -3 / 4: a run that starts below 0 breaks.
@@ -175,16 +159,24 @@ class DivUI(BinaryInt):
     """Unsigned division."""
 
     def evaluate(self, x, y):
-        return _divide(as_unsigned(x), as_unsigned(y)).view(x.dtype)
+        return quotient(as_unsigned(x), as_unsigned(y)).view(x.dtype)
 
     def axis_info(self, operands, nonnegative):
         return _quotient(operands, operands[1].constant)
 
 
 class Remainder(BinaryInt):
-    """Base of remainders. ``mostly_inside``: in most threads it is the dividend, dividing is rare code."""
+    """Base of remainders. ``mostly_inside``: in most threads it is the dividend, dividing is rare code.
+    ``by_quotient``: it is what the quotient of the same numbers leaves, which is computed anyway."""
 
     mostly_inside = D.attribute(bool, False)
+    by_quotient = D.attribute(bool, False)
+
+    @property
+    def quotients(self) -> list[D.Operation]:
+        """What divides the same numbers in the same way."""
+        kind = DivSI if type(self) is RemSI else DivUI
+        return [user for user in self.lhs.users if type(user) is kind and user.rhs is self.rhs]
 
 
 @D.define("remsi", cost=D.EXPENSIVE, nonnegative_if=D.FIRST)
@@ -192,7 +184,7 @@ class RemSI(Remainder):
     """Signed remainder, with the dividend's sign."""
 
     def evaluate(self, x, y):
-        return _remainder(x, y)
+        return remainder(x, y)
 
     def axis_info(self, operands, nonnegative):
         return facts.remainder(*operands, nonnegative(self.lhs))
@@ -203,7 +195,7 @@ class RemUI(Remainder):
     """Unsigned remainder."""
 
     def evaluate(self, x, y):
-        return _remainder(as_unsigned(x), as_unsigned(y)).view(x.dtype)
+        return remainder(as_unsigned(x), as_unsigned(y)).view(x.dtype)
 
     def axis_info(self, operands, nonnegative):
         return facts.remainder(*operands, True)

@@ -57,20 +57,24 @@ def _distance(x, edges: constexpr, zeros: constexpr):
 @library
 def _hankel(x, P: constexpr, Q: constexpr, order: constexpr):
     """J and Y of ``order`` 0 or 1 for ``x`` from 8."""
-    row: constexpr = 0 if x.dtype == float64 else 1
-    inverse = math.div_rn(8.0, x)
-    t = inverse * inverse
-    p = polynomial_between(t, 0.0, 1.0, P[row])
-    q = math.div_rn(polynomial_between(t, 0.0, 1.0, Q[row]), x)
+    # The amplitude has the root of π x; sqrt(x) does not overflow.
     if x.dtype == float32:
+        inverse = single.reciprocal(x)
+        t = inverse * inverse * 64.0
+        p = polynomial_between(t, 0.0, 1.0, P[1])
+        q = polynomial_between(t, 0.0, 1.0, Q[1]) * inverse
         sine, cosine = single.wave(arith.minimum(x, 1e15))
+        amplitude = 0.5641895835477563 * single.inverse_root(x)
     else:
+        inverse = math.div_rn(8.0, x)
+        t = inverse * inverse
+        p = polynomial_between(t, 0.0, 1.0, P[0])
+        q = math.div_rn(polynomial_between(t, 0.0, 1.0, Q[0]), x)
         sine, cosine = math.sin(x), math.cos(x)
+        amplitude = math.div_rn(0.5641895835477563, math.sqrt_rn(x))
     # cos(x - π/4) and sin(x - π/4), times sqrt 2; for order 1 a quarter further
     first = cosine + sine if order == 0 else sine - cosine
     second = sine - cosine if order == 0 else -(sine + cosine)
-    # The root of π x; sqrt(x) does not overflow.
-    amplitude = math.div_rn(0.5641895835477563, math.sqrt_rn(x))
     return amplitude * (p * first - q * second), amplitude * (p * second + q * first)
 
 
@@ -259,11 +263,14 @@ def _power_series(x, order: constexpr):
 def _growing(x, FAR: constexpr):
     """The modified function for ``x`` from 8, by exp(x) / sqrt(x): the exponential in two factors, as it
     overflows before."""
-    row: constexpr = 0 if x.dtype == float64 else 1
     far = arith.maximum(x, 8.0, PropagateNan.ALL)
     half = _exp(far * 0.5, 0)
-    series = polynomial_between(math.div_rn(8.0, far), 0.0, 1.0, FAR[row])
-    return half * (half * math.div_rn(series, math.sqrt_rn(far)))
+    if x.dtype == float32:
+        root = single.inverse_root(far)
+        return half * (half * (polynomial_between(root * root * 8.0, 0.0, 1.0, FAR[1]) * root))
+    else:
+        series = polynomial_between(math.div_rn(8.0, far), 0.0, 1.0, FAR[0])
+        return half * (half * math.div_rn(series, math.sqrt_rn(far)))
 
 
 @device_function

@@ -180,6 +180,12 @@ def pow(x, y):
 # -- hyperbolic functions ----------------------------------------------------------------------------------
 
 
+@library
+def _quarter_over(x):
+    """0.25 / x for ``x`` from 0.5."""
+    return single.reciprocal(x) * 0.25 if x.dtype == float32 else 0.25 / x
+
+
 @device_function
 def sinh(x):
     """Hyperbolic sine of ``x``: within 2 ulp. sinh(-0.0) is -0.0, sinh(±inf) is ±inf.
@@ -193,14 +199,14 @@ def sinh(x):
     near = math.fma(x, square * (1.0 / 6.0) * series, x)
     size = math.abs(x)
     half = _exp(size, 1)
-    return arith.where(size < 1.0, near, copysign(half - 0.25 / half, x))
+    return arith.where(size < 1.0, near, copysign(half - _quarter_over(half), x))
 
 
 @device_function
 def cosh(x):
     """Hyperbolic cosine of ``x``: within 1.5 ulp. cosh(±inf) is inf."""
     half = _exp(math.abs(x), 1)
-    return half + 0.25 / half
+    return half + _quarter_over(half)
 
 
 @device_function
@@ -214,7 +220,7 @@ def asinh(x):
     else:
         near = log1p(bounded + math.div_rn(square, 1.0 + math.sqrt_rn(square + 1.0)))
     far = math.log(size) + 0.6931471805599453  # log(2x): the rest is 1/(4x²)
-    return copysign(arith.where(size > 268435456.0, far, arith.where(x == x, near, x)), x)
+    return copysign(arith.where_rarely(~(size <= 268435456.0), arith.where(x == x, far, x), near), x)
 
 
 @device_function
@@ -224,7 +230,7 @@ def acosh(x):
     product = above * (above + 2.0)
     near = log1p(above + (single.root(product) if x.dtype == float32 else math.sqrt_rn(product)))
     far = math.log(x) + 0.6931471805599453  # log(2x): the rest is 1/(4x²)
-    return arith.where(x >= 1.0, arith.where(x > 268435456.0, far, near), float("nan"))
+    return arith.where(x >= 1.0, arith.where_rarely(x > 268435456.0, far, near), float("nan"))
 
 
 @device_function
@@ -358,8 +364,8 @@ def rsqrt_rn(x):
 
 @library
 def _cube_root(x):
-    """(root, what it lacks of the exact one) for a positive finite ``x``: a power, then Newton's method with
-    the cube in two parts."""
+    """The cube root of a float64 that is positive and finite, and what it lacks of the exact one: a power,
+    then Newton's method with the cube in two parts."""
     root = math.pow(x, 1.0 / 3.0)
     square, lost = two_product(root, root)
     error = math.fma(-square, root, x) - lost * root
@@ -369,32 +375,48 @@ def _cube_root(x):
 
 
 @library
+def _inverse_cube_root(x):
+    """One over :func:`_cube_root`."""
+    root, lack = _cube_root(x)
+    inverse = math.div_rn(1.0, root)
+    error = math.fma(-inverse, root, 1.0) - inverse * lack
+    return math.fma(inverse, error, inverse)
+
+
+@library
 def _usual(x):
     """``x`` scaled by a power of eight where its cube root's cube would lose bits, and the root's scale."""
-    is_small = x < (1e-250 if x.dtype == float64 else 1e-30)
-    return arith.where(is_small, x * (2.0**150 if x.dtype == float64 else 2.0**60), x), arith.where(
-        is_small, 2.0**-50 if x.dtype == float64 else 2.0**-20, 1.0
-    )
+    is_small = x < 1e-250
+    return arith.where(is_small, x * 2.0**150, x), arith.where(is_small, 2.0**-50, 1.0)
 
 
 @device_function
 def cbrt(x):
     """Cube root of ``x``, of negative numbers too: within 1 ulp. cbrt(-0.0) is -0.0, cbrt(±inf) is ±inf."""
     size = math.abs(x)
-    is_special = (size == 0.0) | (size == float("inf"))
-    usual, scale = _usual(arith.where(is_special, 1.0, size))
-    root, _ = _cube_root(usual)
-    return copysign(arith.where(is_special, size, root * scale), x)
+    if x.dtype == float32:
+        small = single.cube_root(size * 2.0**60) * 2.0**-20
+        other = arith.where((size > 0.0) & (size < 1e-30), small, size)
+        value = arith.where_rarely(~((size >= 1e-30) & (size < float("inf"))), other, single.cube_root(size))
+    else:
+        is_special = (size == 0.0) | (size == float("inf"))
+        usual, scale = _usual(arith.where(is_special, 1.0, size))
+        root, _ = _cube_root(usual)
+        value = arith.where(is_special, size, root * scale)
+    return copysign(value, x)
 
 
 @device_function
 def rcbrt(x):
     """``1 / cbrt(x)`` of ``x``: within 1 ulp. rcbrt(±0.0) is ±inf, rcbrt(±inf) is ±0.0."""
     size = math.abs(x)
-    is_special = (size == 0.0) | (size == float("inf"))
-    usual, scale = _usual(arith.where(is_special, 1.0, size))
-    root, lack = _cube_root(usual)
-    inverse = math.div_rn(1.0, root)
-    error = math.fma(-inverse, root, 1.0) - inverse * lack
-    value = math.fma(inverse, error, inverse) * (1.0 / scale)
-    return copysign(arith.where(is_special, math.div_rn(1.0, size), value), x)
+    if x.dtype == float32:
+        small = single.inverse_cube_root(size * 2.0**60) * 2.0**20
+        other = arith.where((size > 0.0) & (size < 1e-30), small, math.div_rn(1.0, size))
+        is_usual = (size >= 1e-30) & (size < float("inf"))
+        value = arith.where_rarely(~is_usual, other, single.inverse_cube_root(size))
+    else:
+        is_special = (size == 0.0) | (size == float("inf"))
+        usual, scale = _usual(arith.where(is_special, 1.0, size))
+        value = arith.where(is_special, math.div_rn(1.0, size), _inverse_cube_root(usual) * (1.0 / scale))
+    return copysign(value, x)

@@ -105,6 +105,62 @@ def sum_of_squares(values):
     return total, scale, unscale, large == float("inf")
 
 
+# -- arc tangents ------------------------------------------------------------------------------------------
+
+ATAN = constexpr((
+    0.00292086597, -0.0163686419, 0.0432130605, -0.0755231999, 0.106660566, -0.142110691, 0.199937746,
+    -0.333331528,
+))  # fmt: skip
+"""(atan(x) / x - 1) / x² in x² up to 1."""
+
+
+@library
+def angle(t, is_steep):
+    """The arc tangent of ``t`` from 0 to 1; π/2 less that where it ``is_steep``."""
+    square = t * t
+    value = math.fma(t * square, polynomial(square, ATAN), t)
+    return arith.where(is_steep, (1.5707963705062866 - value) - 4.371138828673793e-08, value)
+
+
+ASIN = constexpr((
+    0.0421666842, 0.0241793413, 0.0454703947, 0.0749529769, 0.166667525,
+))  # fmt: skip
+"""(asin(x) / x - 1) / x² in x² up to 1/4."""
+
+
+@library
+def arc_sine(size):
+    """(angle, is_large): the arc sine of ``size`` up to 1/2; beyond, that of the root of (1 - size) / 2, which
+    is half the arc cosine of ``size``."""
+    is_large = size > 0.5
+    square = arith.where(is_large, math.fma(size, -0.5, 0.5), size * size)
+    inverse = inverse_root(arith.maximum(square, 1e-30))
+    first = square * inverse
+    better = math.fma(math.fma(-first, first, square), inverse * 0.5, first)
+    sine = arith.where(is_large, better, size)
+    return math.fma(sine * square, polynomial(square, ASIN), sine), is_large
+
+
+# -- cube roots ----------------------------------------------------------------------------------------------
+
+
+@library
+def cube_root(x):
+    """The cube root of ``x`` from 1e-30, within 1 ulp: a power of two, then Newton's method."""
+    first = math.exp2(fast_log2f(x) * 0.3333333333333333)
+    square = first * first
+    error = math.fma(-square, first, x)
+    return math.fma(error * 0.3333333333333333, reciprocal(square), first)
+
+
+@library
+def inverse_cube_root(x):
+    """One over the cube root of ``x`` from 1e-30, within 1 ulp, in the same way."""
+    first = math.exp2(fast_log2f(x) * -0.3333333333333333)
+    error = math.fma(-(x * first), first * first, 1.0)
+    return math.fma(first * 0.3333333333333333, error, first)
+
+
 # -- gamma -------------------------------------------------------------------------------------------------
 
 LGAMMA_TOP = constexpr((
@@ -126,29 +182,99 @@ def _lgamma_near(x):
 
 
 @library
-def _lgamma_positive(x):
-    """lgamma of ``x`` from 0 on: below 0.5 that of 1 + x less log x, from 8 Stirling's series."""
-    is_small = x < 0.5
-    log = math.log(x)
-    near = _lgamma_near(arith.where(is_small, x + 1.0, arith.minimum(x, 8.0)))
-    inverse = math.div_rn(1.0, arith.maximum(x, 8.0))
+def _lgamma_beside(x, is_small, shifted):
+    """lgamma of a positive, normal ``x`` outside of 0.5 to 8: where it ``is_small`` that of 1 + x, which is
+    ``shifted``, less log x; beyond Stirling's series."""
+    log, inverse = log_of_normal(x), reciprocal(x)
     series = inverse * polynomial(math.fma(inverse * inverse, 128.0, -1.0), STIRLING)
     far = math.fma(x - 0.5, log - 1.0, 0.4189385332046727 + series)
-    return arith.where(x > 8.0, far, arith.where(is_small, near - log, near))
+    return arith.where(is_small, shifted - log, far)
 
 
 @device_function
 def lgamma(x, wave):
     """The logarithm of the gamma function; ``wave`` is sin(πx). Of negative numbers
-    ``log(π / |x sin(πx)|) - lgamma(-x)``."""
-    size, wave = math.abs(x), math.abs(wave)
-    positive = _lgamma_positive(size)
-    tiny = -math.log(size)
-    reflected = math.log(math.div_rn(3.141592653589793, size * wave)) - positive
-    negative = arith.where(wave == 0.0, float("inf"), arith.where(size < 1e-10, tiny, reflected))
-    other = arith.where((x > 0.0) | (size == float("inf")), positive, negative)
-    other = arith.where(x == x, other, x)
-    return arith.where_rarely(~((x >= 0.5) & (x <= 8.0)), other, _lgamma_near(x))
+    ``-log(|x sin(πx)| / π) - lgamma(-x)``, of small ones ``-log|x|``, of integers up to 0 inf."""
+    size = math.abs(x)
+    is_small, is_tiny = size < 0.5, size < 1e-10
+    value = _lgamma_near(arith.where(is_small, size + 1.0, size))
+    value = arith.where_rarely(is_small | (size > 8.0), _lgamma_beside(size, is_small, value), value)
+    product = size * math.abs(wave)
+    share = product * 0.3183098861837907
+    share = math.fma(math.fma(share, -3.141592653589793, product), 0.3183098861837907, share)
+    other = arith.where(is_tiny, 0.0, -value) - math.log(arith.where(is_tiny, size, share))
+    # From 2**23 on all are integers.
+    other = arith.where(size >= 8388608.0, float("inf"), other)
+    return arith.where_rarely(~(x >= 2.0**-126), other, value)
+
+
+GAMMA = constexpr((
+    0.0169257772, -0.0915737749, 0.230277535, -0.370718213, 0.455787539, -0.478046958, 0.494705475,
+    -0.41178671, 0.577214602,
+))  # fmt: skip
+"""(Γ(1 + t) - 1) / (t (t - 1)) for t up to 1."""
+
+
+@library
+def _gamma_from_1_to_2(t):
+    """Γ of 1 + ``t``: exact at 1 and 2."""
+    return math.fma(math.fma(t, t, -t), polynomial(t, GAMMA), 1.0)
+
+
+@library
+def _gamma_far(x, scale):
+    """Γ of ``x`` from 3 to 45 times ``scale``, a float64. Steps down into [1, 2) are products in float64, of
+    which the one of ``x - k`` and ``x - (n - k)`` is ``x (x - n) + k (n - k)``."""
+    here, product = x.to(float64), scale
+    for i in core.static_range(5):
+        step: constexpr = (16, 16, 8, 4, 2)[i]
+        square = here * (here - (step + 1.0))
+        factors = square + step
+        for k in core.static_range(2, step // 2 + 1):
+            factors *= square + k * (step + 1.0 - k)
+        is_far = here >= step + 1.0
+        product = arith.where(is_far, product * factors, product)
+        here = arith.where(is_far, here - step, here)
+    is_far = here >= 2.0
+    here = here - 1.0
+    product = arith.where(is_far, product * here, product)
+    t = arith.where(is_far, here - 1.0, here).to(float32)
+    return (_gamma_from_1_to_2(t).to(float64) * product).to(float32)
+
+
+@device_function
+def gamma(x, wave):
+    """The gamma function; ``wave`` is sin(πx). Of negative numbers ``-π / (x sin(πx) Γ(-x))``, where from
+    20 on Γ is scaled, as it overflows."""
+    size = math.abs(x)
+    t = size - arith.where(size >= 2.0, 2.0, arith.where(size >= 1.0, 1.0, 0.0))
+    value = quotient(_gamma_from_1_to_2(t) * arith.maximum(size - 1.0, 1.0), arith.minimum(size, 1.0))
+    is_scaled = x < -20.0
+    far = _gamma_far(arith.minimum(size, 45.0), arith.where(is_scaled, 2.0**-64, 1.0).to(float64))
+    value = arith.where_rarely(size >= 3.0, far, value)
+    mirrored = math.div_rn(3.141592653589793, size * wave * value)
+    mirrored = arith.where(is_scaled, mirrored * 2.0**-64, mirrored)
+    mirrored = arith.where((wave == 0.0) | (x != x), float("nan"), mirrored)
+    mirrored = arith.where(size < 1e-10, math.div_rn(1.0, x), mirrored)
+    return arith.where_rarely(~(x >= 2.0**-100), mirrored, value)
+
+
+# -- the inverse error function ------------------------------------------------------------------------------
+
+ERFINV = constexpr((
+    1.6139641e-11, -8.989205e-10, 2.0431436e-08, -2.2384851e-07, 8.010855e-07, 6.026039e-06, -2.7376118e-05,
+    -0.00077954333, 0.0055497268, 0.1608195,
+))  # fmt: skip
+"""(erfinv(x) / x - sqrt(π) / 2) / v in ``v = -log2(1 - x²)`` up to 9.03."""
+
+
+@library
+def erfinv(x, rest):
+    """The inverse error function of ``x`` by ``rest``, which is 1 - x², and whether it is that: whether
+    ``rest`` is positive and no less than 0.00192, whose -log is 6.2553."""
+    v = math.abs(fast_log2f(rest))
+    value = math.fma(x * v, polynomial(v, ERFINV), x * 0.8862269254527580)
+    return value, v < 9.025
 
 
 # -- Bessel's functions --------------------------------------------------------------------------------------
@@ -193,9 +319,10 @@ def wave(x):
     """(sine, cosine) of a positive ``x`` up to 1e15, reduced in float64: for far arguments, of which there
     are few."""
     wide = x.to(float64)
-    turns = math.rint(wide * 0.6366197723675814)
+    shifted = math.fma(wide, 0.6366197723675814, 6755399441055744.0)  # the turns in its low bits
+    turns = shifted - 6755399441055744.0
     rest = math.fma(turns, -6.123233995736766e-17, math.fma(turns, -1.5707963267948966, wide)).to(float32)
-    quadrant = turns.to(int64).to(int32)
+    quadrant = shifted.to(int64, bitcast=True).to(int32)
     square = rest * rest
     sine = math.fma(square * rest, polynomial(square, SINE), rest)
     cosine = math.fma(square, polynomial(square, COSINE), 1.0)

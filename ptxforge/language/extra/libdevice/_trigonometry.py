@@ -14,16 +14,11 @@ from ptxforge.language.registry import device_function, library
 from ptxforge.language.types import PropagateNan, float32, float64
 
 ASIN = constexpr((
-    (
-        5.3864e-14, 4.20228e-13, 3.1177938e-12, 2.48015357e-11, 1.999102803e-10, 1.6323759554e-09,
-        1.35652576702e-08, 1.152465720038e-07, 1.0074723775342e-06, 9.1519732546863e-06, 8.77802113521293e-05,
-        0.000914564855106236, 0.010972967607792887, 0.17680460199399817,
-    ),
-    (
-        1.182e-07, 1.0317e-06, 9.1505e-06, 8.7768e-05, 0.000914565, 0.010972969, 0.1768046,
-    ),
+    5.3864e-14, 4.20228e-13, 3.1177938e-12, 2.48015357e-11, 1.999102803e-10, 1.6323759554e-09,
+    1.35652576702e-08, 1.152465720038e-07, 1.0074723775342e-06, 9.1519732546863e-06, 8.77802113521293e-05,
+    0.000914564855106236, 0.010972967607792887, 0.17680460199399817,
 ))  # fmt: skip
-"""(asin(x) / x - 1) / x² in x² up to 1/4."""
+"""(asin(x) / x - 1) / x² in x² up to 1/4, for float64."""
 
 ATAN = constexpr((
     (
@@ -148,10 +143,13 @@ def _angle(height, width, is_left):
 def atan(x):
     """Arc tangent of ``x`` in radians: within 1.5 ulp. atan(-0.0) is -0.0, atan(±inf) is ±π/2."""
     size = math.abs(x)
-    huge: constexpr = 1e300 if x.dtype == float64 else 1e30
-    angle = _angle(arith.minimum(size, huge, PropagateNan.ALL), size * 0.0 + 1.0, size < 0.0)
-    angle = arith.where(size > huge, HALVES[0][0], angle)
-    return copysign(arith.where(size < 1e-10, size, angle), x)
+    if x.dtype == float32:
+        is_steep = size > 1.0
+        return copysign(single.angle(arith.where(is_steep, single.reciprocal(size), size), is_steep), x)
+    else:
+        angle = _angle(arith.minimum(size, 1e300, PropagateNan.ALL), size * 0.0 + 1.0, size < 0.0)
+        angle = arith.where(size > 1e300, HALVES[0][0], angle)
+        return copysign(arith.where(size < 1e-10, size, angle), x)
 
 
 @library
@@ -172,6 +170,21 @@ def atan2(y, x):
     Zeros and infinities as C's ``atan2``: the signs of zeros count, and of two infinities the angle is ±π/4
     or ±3π/4.
     """
+    if x.dtype == float32:
+        width, height = math.abs(x), math.abs(y)
+        large = arith.maximum(width, height, PropagateNan.ALL)
+        t = single.quotient(arith.minimum(width, height), large)
+        value = single.angle(t, height > width)
+        left = (2.0 * HALVES[1][0] - value) + 2.0 * HALVES[1][1]
+        value = copysign(arith.where(_is_negative(x), left, value), y)
+        return arith.where_rarely(~((large > 1e-30) & (large < 1e30)), _any_angle(y, x), value)
+    else:
+        return _any_angle(y, x)
+
+
+@library
+def _any_angle(y, x):
+    """:func:`atan2` of numbers of any size."""
     width, height = math.abs(x), math.abs(y)
     infinity: constexpr = float("inf")
     is_infinite = (width == infinity) | (height == infinity)
@@ -190,20 +203,14 @@ def atan2(y, x):
 
 @library
 def _asin_parts(x):
-    """For ``x`` in [0, 1]: (s, rest, is_large) with asin(x) = s + rest up to 1/2, and acos(x) = 2 (s + rest)
-    beyond, where s is the root of (1 - x) / 2."""
-    row: constexpr = 0 if x.dtype == float64 else 1
+    """For a float64 ``x`` in [0, 1]: (s, rest, is_large) with asin(x) = s + rest up to 1/2, and
+    acos(x) = 2 (s + rest) beyond, where s is the root of (1 - x) / 2."""
     is_large = x > 0.5
     square = arith.where(is_large, 0.5 - 0.5 * x, x * x)
-    if x.dtype == float32:
-        inverse = single.inverse_root(arith.maximum(square, 1e-30))
-        root = square * inverse
-        lost = math.fma(-root, root, square) * (0.5 * inverse)
-    else:
-        root = math.sqrt_rn(arith.where(is_large, square, 1.0))
-        lost = math.div_rn(math.fma(-root, root, square), root + root)
+    root = math.sqrt_rn(arith.where(is_large, square, 1.0))
+    lost = math.div_rn(math.fma(-root, root, square), root + root)
     s = arith.where(is_large, root, x)
-    series = s * (square * polynomial_between(square, 0.0, 0.25, ASIN[row]))
+    series = s * (square * polynomial_between(square, 0.0, 0.25, ASIN))
     return s, series + arith.where(is_large & (root > 0.0), lost, 0.0), is_large
 
 
@@ -212,10 +219,15 @@ def asin(x):
     """Arc sine of ``x`` in radians: within 1.5 ulp. NaN outside [-1, 1]."""
     row: constexpr = 0 if x.dtype == float64 else 1
     size = math.abs(x)
-    s, rest, is_large = _asin_parts(arith.minimum(size, 1.0, PropagateNan.ALL))
-    large = (HALVES[row][0] - 2.0 * s) + (HALVES[row][1] - 2.0 * rest)
-    value = copysign(arith.where(is_large, large, s + rest), x)
-    return arith.where(size <= 1.0, value, float("nan"))
+    if x.dtype == float32:
+        angle, is_large = single.arc_sine(size)
+        large = math.fma(angle, -2.0, HALVES[row][0]) + HALVES[row][1]
+        value = arith.where(is_large, large, angle)
+    else:
+        s, rest, is_large = _asin_parts(arith.minimum(size, 1.0, PropagateNan.ALL))
+        large = (HALVES[row][0] - 2.0 * s) + (HALVES[row][1] - 2.0 * rest)
+        value = arith.where(is_large, large, s + rest)
+    return arith.where(size <= 1.0, copysign(value, x), float("nan"))
 
 
 @device_function
@@ -223,12 +235,20 @@ def acos(x):
     """Arc cosine of ``x`` in radians, in [0, π]: within 1.5 ulp. NaN outside [-1, 1]."""
     row: constexpr = 0 if x.dtype == float64 else 1
     size = math.abs(x)
-    s, rest, is_large = _asin_parts(arith.minimum(size, 1.0, PropagateNan.ALL))
     half: constexpr = HALVES[row][0]
     low: constexpr = HALVES[row][1]
-    small_positive = (half - s) + (low - rest)
-    small_negative = (half + s) + (low + rest)
-    # half ± s loses less than what is added behind; for |x| up to 1/2 the sum is at least 1.
-    large = arith.where(x < 0.0, 2.0 * half - 2.0 * (s + (rest - low)), 2.0 * (s + rest))
-    value = arith.where(is_large, large, arith.where(x < 0.0, small_negative, small_positive))
+    if x.dtype == float32:
+        angle, is_large = single.arc_sine(size)
+        left = arith.where(x < 0.0, 2.0, 0.0)
+        turned = arith.where(is_large, angle * 2.0, -angle)
+        turned = arith.where(x < 0.0, -turned, turned)
+        quarters = arith.where(is_large, left, 1.0)
+        value = math.fma(quarters, half, turned) + quarters * low
+    else:
+        s, rest, is_large = _asin_parts(arith.minimum(size, 1.0, PropagateNan.ALL))
+        small_positive = (half - s) + (low - rest)
+        small_negative = (half + s) + (low + rest)
+        # half ± s loses less than what is added behind; for |x| up to 1/2 the sum is at least 1.
+        large = arith.where(x < 0.0, 2.0 * half - 2.0 * (s + (rest - low)), 2.0 * (s + rest))
+        value = arith.where(is_large, large, arith.where(x < 0.0, small_negative, small_positive))
     return arith.where(size <= 1.0, value, float("nan"))
