@@ -21,7 +21,7 @@ from ptxforge.ir.ops.mbarrier import (
     TensorLoad,
 )
 from ptxforge.ir.ops.tensor_map import MakeTensorMap, MapWorkspace, ReleaseWorkspace
-from ptxforge.ir.ops.tensor_store import StoreBox, StoreWait, TensorStore
+from ptxforge.ir.ops.tensor_store import NoWork, StoreBox, StoreWait, TensorStore
 from ptxforge.support.errors import InterpreterError
 
 
@@ -167,18 +167,27 @@ def tensor_store(program, op, map, pointer, source, *corner):
     def land():
         _write(program, op, map, was, corner)
 
-    program.stores.append((source, was))
+    copy = source, was
+    program.stores.append(copy)
     program.landing.append(land)
+    return copy
 
 
 @interprets(StoreWait)
-def store_wait(program, op, *buffers):
+def store_wait(program, op, *tokens):
     while len(program.stores) > op.pending:
         source, was = program.stores.pop(0)
         if source.tobytes() != was.tobytes():
             raise InterpreterError("a tile was overwritten before the wait for its copy")
+    if any(copy is token for copy in program.stores for token in tokens):
+        raise InterpreterError("a wait names a copy that it leaves under way")
     if op.landed:
         finish(program, op.pending)
+
+
+@interprets(NoWork)
+def no_work(program, op):
+    return None
 
 
 def finish(program, pending: int = 0) -> None:

@@ -69,8 +69,8 @@ import attrs
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
-from ptxforge.layouts.interned import Interned
 from ptxforge.support.errors import IRError, VerificationError
+from ptxforge.support.interned import Interned
 from ptxforge.support.target import Target
 
 ELEMENTWISE = "elementwise"

@@ -9,7 +9,8 @@
 ``memdesc<3x1xmbarrier, #shared<{…}>, mutable>``   mbarriers, which have a place there and nowhere else
 ``memdesc<1xtensormap, #shared<{…}>, mutable>``    where a kernel makes tensor maps
 ``flight<tensor<64x64xf32, #mma<{…}>>>``  accumulators under way, which no thread may touch before a wait
-``token<cp.async>``                       stands for work in that queue; ``token<tma>``: an mbarrier's phase
+``token<cp.async>``                       stands for work in that queue; ``token<tma>``: an mbarrier's phase;
+                                          ``token<bulk>``: a tile that is stored
 ``descriptor<128x64xf16>``                a tensor in memory, of which boxes of that shape are loaded and
                                           stored (``descriptor<128x64xf16, nan>``: NaN outside, not 0)
 ``tensormap``                             the address of a tensor map, a kernel's parameter of 128 bytes

@@ -33,7 +33,9 @@ Asynchronous work
     14. What copies by TMA bring is read through views that take the token of a wait, for an mbarrier of those
         on which the copies complete.
     15. What is started is waited for: some ``async_wait`` for copies of threads, a ``dot_wait`` that a flight
-        reaches for products, for what stores read a ``store_wait`` that names its memory.
+        reaches for products, a ``store_wait`` that its token reaches for what a store reads.
+    16. A ``store_wait`` leaves nothing under way that it names. What a store reads is neither written again
+        nor freed, and the kernel does not end, before a wait has left it behind, whichever way is taken.
 
 The verifier stops at the first fault. Its message cites the number and shows the function with a note at the
 operation.
@@ -59,6 +61,7 @@ from ptxforge.ir.definition import (
     TENSORS,
     AttributeField,
 )
+from ptxforge.ir.departures import check_departures
 from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.shape import check_tile_shape
 from ptxforge.ir.printer import print_function
@@ -205,15 +208,16 @@ class _Verifier:
     def check_waits(self) -> None:
         waits = [op for op in self.operations if op.effects.finishes]
         finished = {op.effects.finishes for op in waits}
-        named = {memory_of(v) for op in waits if op.effects.finishes == STORES for v in op.operands}
         for op in self.function.walk():
-            queue, memdescs = op.effects.starts, [v for v in op.operands if isinstance(v.type, T.MemDescType)]
+            queue = op.effects.starts
             if queue == COPIES and queue not in finished:
                 self.fail(15, "nobody waits for its copies", op)
             if queue == PRODUCTS and not _lands(op.results[0]):
                 self.fail(15, "nobody waits for its products", op)
-            if queue == STORES and not named.issuperset(map(memory_of, memdescs)):
+            if queue == STORES and not _lands(op.results[0]):
                 self.fail(15, "nobody waits until its memory has been read", op)
+        if any(op.effects.starts == STORES for op in self.operations):
+            check_departures(self.function, lambda fault, op: self.fail(16, fault, op))
 
     def check_reads(self) -> None:
         completing: dict[Operation | None, set[Operation | None]] = {}
@@ -376,9 +380,9 @@ def _is_there(tile: Value, completing: dict[Operation | None, set[Operation | No
     return False
 
 
-def _lands(flight: Value) -> bool:
-    """Whether a wait takes the flight, or what products and control flow make of it."""
-    work = [flight]
+def _lands(work_under_way: Value) -> bool:
+    """Whether a wait takes a flight or token, or what products and control flow make of it."""
+    work = [work_under_way]
     for value in each_once(work):
         for user, index in value.uses:
             if user.effects.finishes:

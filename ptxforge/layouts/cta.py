@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from attrs import Factory, field, frozen
 
-from ptxforge.layouts.interned import Interned
 from ptxforge.layouts.linear import BLOCK, LayoutError, LinearLayout, log2_exact
+from ptxforge.support.interned import Interned
 
 Shape = tuple[int, ...]
 

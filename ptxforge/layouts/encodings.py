@@ -49,7 +49,6 @@ from ptxforge.layouts.cta import (
     permuted_order,
     row_major,
 )
-from ptxforge.layouts.interned import Interned
 from ptxforge.layouts.linear import (
     BLOCK,
     LANE,
@@ -61,6 +60,7 @@ from ptxforge.layouts.linear import (
     log2_exact,
 )
 from ptxforge.layouts.scratch import broadcast_nd, clip, fit, identity_nd, mma_tile, permute_bits, repeat
+from ptxforge.support.interned import Interned
 from ptxforge.support.machine import WARP_SIZE
 
 # -- the encodings -------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ import attrs
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Function, Operation, Value
-from ptxforge.ir.definition import ALLOCATES, PRODUCTS, SAME_MEMORY, TENSORS
+from ptxforge.ir.definition import ALLOCATES, SAME_MEMORY, TENSORS
 from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.partition import users_of
 from ptxforge.ir.ops.shared import LocalAlloc
@@ -275,8 +275,8 @@ def _span(alloc: LocalAlloc, user: Operation, numbers: Numbers) -> tuple[int, in
 
 def _passed_on(user: Operation, index: int) -> list[Value]:
     """The values that stand for operand ``index`` of ``user`` from then on."""
-    if SAME_MEMORY in user.traits or user.effects.starts == PRODUCTS:
-        return [user.result]  # a product under way reads until it was waited for
+    if SAME_MEMORY in user.traits or user.effects.reads_by:
+        return [user.result]  # a product or a copy under way reads until it was waited for
     target = user.passes_to(index)
     if target is None:
         return []

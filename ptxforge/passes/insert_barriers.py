@@ -37,7 +37,7 @@ Products     A ``dot_async`` reads until a ``dot_wait`` names its group as finis
 Clusters     A copy with ``multicast`` also writes to other CTAs, which may not have come as far. What was
              read or written of that memory is done with when all CTAs have met (``barrier {of_cluster}``); an
              ``ordered`` copy need not mind its own buffer.
-Stores       A ``tensor_store`` reads until a ``store_wait`` names its buffer; one thread waits, so that its
+Stores       A ``tensor_store`` reads until a ``store_wait`` names its token; one thread waits, so that its
              reads are pending from there on, like those of threads.
 Proxies      What threads store, or copy by ``cp.async``, is seen by asynchronous reads, and overwritten by
              TMA, only behind a ``fence_async`` of the storing threads and a barrier. Writes without such a
@@ -60,6 +60,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.definition import ALLOCATES, COPIES, PRODUCTS, SAME_MEMORY, STORES, TENSORS
+from ptxforge.ir.departures import copies_behind
 from ptxforge.ir.ops.control import For, If, Loop, Structured, While
 from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.partition import Partition
@@ -350,7 +351,8 @@ class _Inserter:
 
 
 def _store_wait(self: _Inserter, op: Operation, state: _State) -> _State:
-    done = state.leaving.intersection(self.intervals(op))
+    copies = (copy for token in op.tokens for copy in copies_behind(token))
+    done = state.leaving.intersection(i for copy in copies for i in self.intervals(copy))
     return state._replace(reads=state.reads | done, leaving=state.leaving - done)
 
 

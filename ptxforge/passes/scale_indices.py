@@ -25,9 +25,8 @@ USES      It and the next slot do nothing but choose buffers, all of one ``pitch
 from __future__ import annotations
 
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Function
-from ptxforge.ir.definition import ALLOCATES, SAME_MEMORY
-from ptxforge.ir.ops.control import For
+from ptxforge.ir.core import Function, Operation
+from ptxforge.ir.definition import ALLOCATES
 from ptxforge.ir.ops.shared import MemDescIndex, NextSlot
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.support.target import Target
@@ -36,48 +35,41 @@ from ptxforge.support.target import Target
 def scale_indices(function: Function, target: Target) -> bool:
     """Make every SLOT with the right USES count bytes."""
     changed = False
-    for loop in function.walk(For):
-        for index in range(len(loop.carried)):
-            step = _next_slot(loop, index)
-            pitch = _common_pitch(step) if step is not None else 0
-            if pitch:
-                _scale(loop, index, step, pitch)
-                changed = True
+    for step in function.walk(NextSlot):
+        pitch = _common_pitch(step.choices) if _is_carried(step, step.parent_op) else 0
+        if pitch:
+            _scale(step, pitch)
+            changed = True
     return changed
 
 
-def _next_slot(loop: For, index: int) -> NextSlot | None:
-    """What makes the SLOT that is carried value ``index``."""
-    step = loop.body.terminator.values[index].defining_op
-    if not isinstance(step, NextSlot) or loop.results[index].uses or step.slot is not loop.carried[index]:
-        return None
-    return step if constant_of(loop.initial[index]) is not None else None
+def _is_carried(step: NextSlot, loop: Operation | None) -> bool:
+    """See SLOT; and nobody behind the loop uses it."""
+    if loop is None or not loop.is_counted or step.slot not in loop.carried:
+        return False
+    begins_at = constant_of(loop.first_of(step.slot))
+    is_next = loop.next_of(step.slot) is step.result
+    return is_next and begins_at is not None and not loop.last_of(step.slot).uses
 
 
-def _common_pitch(step: NextSlot) -> int:
-    """The pitch of all buffers that the slot chooses; 0 if it has other USES."""
-    pitches, others = set(), []
-    for user, _ in (*step.slot.uses, *step.result.uses):
-        if isinstance(user, MemDescIndex) and not user.pitch:
-            pitches.add(_pitch(user))
-        elif user is not step:
-            others.append(user)
-    return pitches.pop() if len(pitches) == 1 and others == [step.parent.terminator] else 0
+def _common_pitch(views: list[MemDescIndex]) -> int:
+    """The pitch of all buffers that the views are of; 0 if there is none, or they count bytes already."""
+    pitches = {0 if view.pitch else _pitch(view) for view in views}
+    return pitches.pop() if len(pitches) == 1 else 0
 
 
-def _pitch(op: MemDescIndex) -> int:
-    allocation = op.source.defining_op
+def _pitch(view: MemDescIndex) -> int:
+    allocation = view.source.defining_op
     if allocation is None or ALLOCATES not in allocation.traits:
         return 0
-    type = op.result.type
-    return allocation.pitch or type.bytes
+    return allocation.pitch or view.result.type.bytes
 
 
-def _scale(loop: For, index: int, step: NextSlot, pitch: int) -> None:
-    for user in (*step.slot.users, *step.result.users):
-        if SAME_MEMORY in user.traits:
-            user.pitch = pitch
+def _scale(step: NextSlot, pitch: int) -> None:
+    for view in step.choices:
+        view.pitch = pitch
     step.step = pitch
-    initial = loop.initial[index]
+    loop = step.parent_op
+    initial = loop.first_of(step.slot)
     scaled = Builder.at(loop).constant(initial.defining_op.value * pitch, initial.type)
-    loop.set_operand(loop.first_initial + index, scaled)
+    loop.set_operand(loop.first_initial + loop.carried_index(step.slot), scaled)

@@ -4,11 +4,13 @@
       store_box %c_map, %c, %x, %row, %column }
 
     %buffer = local_alloc : memdesc<128x128xf16, …, mutable>           (after)
-    for %tile … {
-      store_wait %buffer {pending = 0, landed = true}
+    %none = no_work {queue = "bulk"}
+    %last = for %tile … iter_args(%copied = %none) {
+      store_wait %copied {pending = 0, landed = true}
       local_store %x, %buffer
-      tensor_store %c_map, %c, %buffer, %row, %column }
-    store_wait %buffer {pending = 0}
+      %copy = tensor_store %c_map, %c, %buffer, %row, %column
+      yield %copy }
+    store_wait %last {pending = 0}
 
 Rules
 -----
@@ -27,6 +29,8 @@ LANDED      Copies are in no order. Where two may write the same element (the ne
             boxes are not provably apart), the later one is started when the earlier one has landed.
             Reductions of one kind need no order.
 END         The kernel ends when all copies have read their buffers.
+TOKENS      Loops and branches carry the token of each buffer's last copy to where it is waited for: in the
+            next iteration, and in the end.
 """
 
 from __future__ import annotations
@@ -38,10 +42,10 @@ from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import ALLOCATES, MEETING, STORES
 from ptxforge.ir.ops.arith import AddI
-from ptxforge.ir.ops.control import ancestors, loops_around
+from ptxforge.ir.ops.control import Loop, ancestors, loops_around
 from ptxforge.ir.ops.convert_layout import unconverted
 from ptxforge.ir.ops.shared import LocalAlloc, LocalStore
-from ptxforge.ir.ops.tensor_store import StoreBox, StoreWait, TensorStore
+from ptxforge.ir.ops.tensor_store import NoWork, StoreBox, StoreWait, TensorStore
 from ptxforge.layouts.banks import offsets_of
 from ptxforge.layouts.linear import LANE, WARP
 from ptxforge.layouts.panels import MAX_ALIGNMENT, Panels
@@ -58,6 +62,24 @@ class _Store:
     op: StoreBox
     around: Operation | None
     loop: Operation | None
+    copied: list[_Carried] = attrs.Factory(list)
+    """The tokens of its buffers, where loops and branches carry them."""
+
+
+@attrs.frozen
+class _Carried:
+    """A token of the last copy, as ``seen`` by a block; the ``ends`` of this block and those around it, each
+    with the place at which it hands it on, and the result that it becomes."""
+
+    seen: Value
+    ends: list[tuple[Operation, int, Value]]
+
+    def hand_on(self, token: Value) -> Value:
+        """Let ``token`` be that of the last copy at the end of the block; what it is behind everything."""
+        for end, place, result in reversed(self.ends):
+            end.set_operand(place, token)
+            token = result
+        return token
 
 
 def stage_boxes(function: Function, target: Target) -> bool:
@@ -67,7 +89,9 @@ def stage_boxes(function: Function, target: Target) -> bool:
         return False
     waits = [_wait_before(store, stores[:i], stores) for i, store in enumerate(stores)]
     places = _places(function, stores, target)
-    lasting = [buffer for each in zip(stores, places, waits) for buffer in _stage(*each)]
+    _carry_tokens(stores, places)
+    waited = [_waited_for(store, stores) for store in stores]
+    lasting = [token for each in zip(stores, places, waits, waited) for token in _stage(*each)]
     Builder.at(function.body.terminator).create(StoreWait, *lasting)
     return True
 
@@ -81,8 +105,7 @@ def _wait_before(store: _Store, earlier: list[_Store], stores: list[_Store]) -> 
     """The attributes of the wait in front of a store; ``None`` if it needs none."""
     op, forms = store.op, LinearForms()
     again = store.loop is not None
-    together = [other for other in earlier if other.op.parent is op.parent]
-    is_first = again and not together
+    is_first = again and not any(other.op.parent is op.parent for other in earlier)
     landed = any(_may_meet(op, other.op, forms) for other in earlier if again or other.loop is None)
     if is_first:
         landed |= any(_is_ordered(op, other.op) for other in stores if other.loop is not None)
@@ -155,6 +178,41 @@ def _panel_type(op: StoreBox, whole: T.MemDescType) -> T.MemDescType:
     return panel if all(column < panel.numel for column in threads) else whole
 
 
+# -- tokens ----------------------------------------------------------------------------------------------
+
+
+def _carry_tokens(stores: list[_Store], places: list[_Place]) -> None:
+    """See TOKENS."""
+    none = None
+    for store, place in zip(stores, places):
+        if store.around is not None and place.lasts:
+            none = none or Builder.at(place.anchor).value(NoWork, queue=STORES)
+            store.copied = [_carry(store.op, none) for _ in range(place.count)]
+
+
+def _carry(op: StoreBox, token: Value) -> _Carried:
+    """Carry ``token``, from outside of everything, through all loops and branches around ``op``."""
+    ends = []
+    for nested in reversed([op, *ancestors(op)][:-1]):
+        around, block = nested.parent_op, nested.parent
+        if isinstance(around, Loop):
+            around.add_carried(token, "copied")
+            token = block.arguments[-1]
+        else:
+            for end in (region.block.last for region in around.regions):
+                end.set_operands((*end.operands, token))
+            around.add_result(token.type)
+        ends.append((block.last, len(block.last.operands) - 1, around.results[-1]))
+    return _Carried(token, ends)
+
+
+def _waited_for(store: _Store, stores: list[_Store]) -> list[Value]:
+    """The tokens that a wait in front of ``store`` names: the first one of a block waits for all of it."""
+    together = [other for other in stores if other.op.parent is store.op.parent]
+    named = together if store is together[0] else [store]
+    return [carried.seen for other in named for carried in other.copied]
+
+
 # -- rewriting -------------------------------------------------------------------------------------------
 
 
@@ -168,28 +226,33 @@ def _place_of_wait(op: StoreBox) -> Operation:
     return op
 
 
-def _stage(store: _Store, place: _Place, wait: dict | None) -> list[Value]:
-    """Replace one store; gives its buffers if they are to be waited for in the end."""
+def _stage(store: _Store, place: _Place, wait: dict | None, waited: list[Value]) -> list[Value]:
+    """Replace one store; gives the tokens of its copies that are to be waited for in the end. The wait in
+    front of it names those ``waited`` for."""
     op, value, stored = store.op, unconverted(store.op.value), store.op.value
     outside, b = Builder.at(place.anchor), Builder.at(op)
     buffers = [outside.create(LocalAlloc, result_types=[place.type]).result for _ in range(place.count)]
     if wait is not None and (wait["landed"] or place.lasts):
-        waited = [] if place.anchor is op else buffers  # nothing has been in memory that is taken here
         Builder.at(_place_of_wait(op)).create(StoreWait, *waited, **wait)
     parts = value.type.numel // place.type.numel
     width = op.map.attributes["box"][-1]
+    copies: list[Value] = []
     for part in range(parts):
         buffer = buffers[part % place.count]
         if part >= place.count:
-            b.create(StoreWait, buffer, pending=place.count - 1)
+            b.create(StoreWait, copies[part - place.count], pending=place.count - 1)
         b.create(LocalStore, value, buffer, part=part)
         *outer, column = op.coordinates
         if part:
             column = b.value(AddI, column, b.constant(part * width, column.type))
-        b.create(TensorStore, op.map, op.pointer, buffer, *outer, column, kind=op.kind)
+        copy = b.create(TensorStore, op.map, op.pointer, buffer, *outer, column, kind=op.kind)
+        copies.append(copy.result)
+    last = copies[-place.count :]
     if not place.lasts:
-        b.create(StoreWait, *buffers)
+        b.create(StoreWait, *last)
     op.erase()
     if stored is not value and not stored.uses:
         stored.defining_op.erase()
-    return buffers if place.lasts else []
+    if not place.lasts:
+        return []
+    return [carried.hand_on(copy) for carried, copy in zip(store.copied, last)] or last

@@ -48,7 +48,6 @@ ASKED = {
     "passes/reorder_instructions.py": (3, "matches a product's operands; the program's index in an address"),
     "passes/rotate_ranges.py": (5, "matches sums of ranges and row starts"),
     "passes/rules/arith.py": (2, "matches a division of the program's index"),
-    "passes/scale_indices.py": (2, "what makes the next slot, and what it chooses"),
     "passes/sliced_products.py": (1, "a tensor that is the same along k"),
     "passes/specialize_warps.py": (10, "parts a loop's copies, and their waits, from all else in it"),
     "passes/staggered_products.py": (3, "matches products, their tiles, and the copies of these"),

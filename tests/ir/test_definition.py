@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from ptxforge.ir import ops as _ops  # noqa: F401 - fills the registry
-from ptxforge.ir.definition import REGISTRY, Effects, Operation
+from ptxforge.ir.definition import READS_SHARED, REGISTRY, Effects, Operation
 
 INSTANCES = {  # of the operations whose effects depend on attributes: the attributes
     "load": [{"volatile": False}, {"volatile": True}],
@@ -32,6 +32,11 @@ SEEN = {
 def test_whose_effects_depend_on_attributes():
     own = {name for name, kind in REGISTRY.items() if kind.get_effects is not Operation.get_effects}
     assert own == {*INSTANCES}
+
+
+def test_equal_effects_are_one_object():
+    assert Effects(reads=frozenset({"shared"})) is READS_SHARED
+    assert Effects(reads=frozenset({"shared"}), other=True) is not READS_SHARED
 
 
 def test_what_may_wait_for_other_programs():

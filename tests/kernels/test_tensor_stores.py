@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -374,6 +376,42 @@ def test_waits_in_front_of_buffers_do_not_name_them(execute, monkeypatch, kernel
     assert into_memory(kernel.variants[-1].artifact.ptx) > 0
 
 
+@ptxforge.jit
+def here_and_there(w, x, y, z, rows, N: tl.constexpr, BM: tl.constexpr):
+    """Two stores in a loop, one in a branch of it, one in a loop that need not run."""
+    i, j = tl.arange(0, BM), tl.arange(0, N)
+    tl.assume(rows >= 0)
+    descs = [tl.make_tensor_descriptor(p, [rows, N], [N, 1], [BM, N]) for p in (w, x, y, z)]
+    for first in range(0, rows, BM):
+        tile = (first + i)[:, None] * N + j[None, :]
+        descs[0].store([first, 0], tile)
+        descs[1].store([first, 0], tile + 1)
+        if first % (2 * BM) == 0:
+            descs[2].store([first, 0], tile + 2)
+        left = first
+        while left > 0:
+            descs[3].store([first, 0], tile + left)
+            left -= BM
+
+
+def test_tokens_go_through_loops_and_branches(execute, monkeypatch):
+    """To the next iteration's wait, and to the end."""
+    monkeypatch.setenv("PTXFORGE_VERIFY", "1")
+    arguments = [*(np.full((64, 32), -1, np.int32) for _ in range(4)), 64]
+    numbers = np.arange(64 * 32, dtype=np.int32).reshape(64, 32)
+    block = np.arange(64)[:, None] // 16
+    results = execute(here_and_there, (1,), arguments, {"N": 32, "BM": 16}, outputs=[0, 1, 2, 3])
+    for w, x, y, z in results:
+        np.testing.assert_array_equal(w, numbers)
+        np.testing.assert_array_equal(x, numbers + 1)
+        np.testing.assert_array_equal(y, np.where(block % 2 == 0, numbers + 2, -1))
+        np.testing.assert_array_equal(z, np.where(block > 0, numbers + 16, -1))
+    staged = dict(here_and_there.variants[-1].artifact.stages)["stage_boxes"]
+    assert staged.count("no_work") == 1
+    waits = [len(names.split(", ")) for names in re.findall(r"store_wait (%[^\n{]*)", staged)]
+    assert sorted(waits) == [1, 1, 2, 4]  # of the branch, of the inner loop, of the outer one, of the kernel
+
+
 # -- what must be there ----------------------------------------------------------------------------------
 
 
@@ -397,10 +435,12 @@ def test_the_emulator_finds_what_is_left_out(emulator, monkeypatch, left_out, fo
 
 
 @ptxforge.jit
-def persistent(a, b, c, M, N, K, columns, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+def persistent(a, b, c, M, N, K, columns, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+               APART: tl.constexpr = False):  # fmt: skip
     across = tl.cdiv(N, BN)
     out = tl.make_tensor_descriptor(c, [M, columns], [N, 1], [BM, BN])
-    for tile in tl.range(tl.program_id(0), tl.cdiv(M, BM) * across, tl.num_programs(0)):
+    first, count = tl.program_id(0), tl.cdiv(M, BM) * across
+    for tile in tl.range(first, count, tl.num_programs(0), warp_specialize=APART):
         i, j = tile // across * BM + tl.arange(0, BM), tile % across * BN + tl.arange(0, BN)
         k = tl.arange(0, BK)
         acc = tl.zeros((BM, BN), tl.float32)
@@ -434,3 +474,18 @@ def test_tiles_go_whole_or_in_parts(execute, block, stages, dtype, copies, assem
     assert into_memory(ptx) == copies
     in_parts = stages == 4 or dtype == "float32" and block[0] == 128
     assert ("cp.async.bulk.wait_group.read 1;" in ptx) == in_parts
+
+
+@pytest.mark.parametrize("num_warps", [4, 8])
+def test_tokens_leave_warps_that_compute(execute, monkeypatch, num_warps):
+    """A partition gives the tokens of the last copies, which are waited for behind it."""
+    monkeypatch.setenv("PTXFORGE_VERIFY", "1")
+    rng = np.random.default_rng(num_warps)
+    a, b = (rng.integers(-2, 3, s).astype(np.float16) for s in ((272, 80), (80, 128)))
+    arguments = [a, b, np.zeros((272, 128), np.float16), 272, 128, 80, 128]
+    constants = {"BM": 128, "BN": 128, "BK": 32, "APART": True}
+    options = {"num_warps": num_warps, "num_stages": 2}
+    for (out,) in execute(persistent, (2,), arguments, constants, outputs=[2], **options):
+        np.testing.assert_array_equal(out, a.astype(np.float32) @ b.astype(np.float32))
+    gpu = persistent.variants[-1].artifact.asm["gpu"]
+    assert re.search(r"(%\w+) = partition : token<bulk> .*store_wait \1\n", gpu, re.DOTALL)

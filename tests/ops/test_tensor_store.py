@@ -25,16 +25,16 @@ target = "sm_90a"} {
   local_store %x, %buffer : (tensor<16x16xf16, #b>, memdesc<16x16xf16, #a, mutable>)
   fence_async
   barrier
-  tensor_store %map, %y, %buffer, %zero, %one : (tensormap, ptr<f16>, memdesc<16x16xf16, #a, mutable>, \
-i32, i32)
-  store_wait %buffer
+  %first = tensor_store %map, %y, %buffer, %zero, %one : (tensormap, ptr<f16>, \
+memdesc<16x16xf16, #a, mutable>, i32, i32) -> token<bulk>
+  store_wait %first
   barrier
   local_store %z, %buffer : (tensor<16x16xf16, #b>, memdesc<16x16xf16, #a, mutable>)
   fence_async
   barrier
-  tensor_store %map, %y, %buffer, %one, %one {kind = "fadd"} : (tensormap, ptr<f16>, \
-memdesc<16x16xf16, #a, mutable>, i32, i32)
-  store_wait %buffer {landed = true}
+  %second = tensor_store %map, %y, %buffer, %one, %one {kind = "fadd"} : (tensormap, ptr<f16>, \
+memdesc<16x16xf16, #a, mutable>, i32, i32) -> token<bulk>
+  store_wait %second {landed = true}
   store_box %map, %y, %z, %one, %zero {kind = "fadd"} : (tensormap, ptr<f16>, tensor<16x16xf16, #b>, i32, \
 i32)
   return
@@ -42,12 +42,16 @@ i32)
 """
 
 
-def parsed(*changes: tuple[str, str]):
+def changed(*changes: tuple[str, str]):
     text = TEXT
     for old, new in changes:
         assert old in text
         text = text.replace(old, new, 1)
-    function = parse_function(text)
+    return parse_function(text)
+
+
+def parsed(*changes: tuple[str, str]):
+    function = changed(*changes)
     verify(function)
     return function
 
@@ -82,32 +86,102 @@ def test_what_tma_does_not_do(change, columns):
         stored(parsed(change), columns)
 
 
+FIRST, SECOND = "  store_wait %first\n", "  store_wait %second {landed = true}\n"
+
+
 def test_a_tile_that_is_overwritten_before_its_wait():
     with pytest.raises(InterpreterError, match="a tile was overwritten before the wait for its copy"):
-        stored(parsed(("  store_wait %buffer\n", "")))
+        stored(changed((FIRST, "")))
 
 
 def test_a_program_that_ends_before_its_copy():
     with pytest.raises(InterpreterError, match="ends while TMA still reads its shared memory"):
-        stored(parsed(("  store_wait %buffer {landed = true}\n", "")))
+        stored(changed((SECOND, "")))
+
+
+def test_a_wait_that_leaves_under_way_what_it_names():
+    with pytest.raises(InterpreterError, match="a wait names a copy that it leaves under way"):
+        stored(changed((SECOND, "  store_wait %second {pending = 1}\n  store_wait\n")))
 
 
 def test_a_copy_lands_as_late_as_it_may():
     """Without the wait for its landing, the box behind it is written first."""
-    function = parsed(
-        ("  store_wait %buffer {landed = true}\n", "  store_wait %buffer\n"),
-        ("%one, %zero {kind = \"fadd\"}", "%one, %zero"),
-    )
+    function = parsed((SECOND, "  store_wait %second\n"), ("%one, %zero {kind = \"fadd\"}", "%one, %zero"))
     assert (stored(function)[1:, 1:8] != 2).all()
 
 
-def test_a_wait_names_what_is_read():
-    """A wait for groups alone, or for other memory, does not say whose turn it is."""
-    other = "%other = local_alloc : () -> memdesc<16x16xf16, #a, mutable>\n  store_wait %other"
-    landed = "  store_wait %buffer {landed = true}\n"
-    for wait in ("store_wait", other):
+def test_a_token_reaches_a_wait():
+    """A wait for groups alone, or for another copy, does not say whose turn it is."""
+    for first, second in (("  store_wait\n", SECOND), (FIRST, FIRST)):
         with pytest.raises(VerificationError, match="invariant 15 .* nobody waits until its memory has been"):
-            parsed((landed, ""), ("store_wait %buffer", wait))
+            parsed((FIRST, first), (SECOND, second))
+
+
+def test_a_wait_names_tokens_of_its_queue():
+    start = "  %copies = async_commit_group : token<cp.async>\n  %done = async_wait : token<cp.async>\n"
+    with pytest.raises(VerificationError, match="invariant 5 .* token<cp.async>, expected token<bulk>"):
+        parsed((FIRST, f"{start}  store_wait %done\n"))
+
+
+STORE = """tensor_store %map, %y, %buffer, %zero, %one : (tensormap, ptr<f16>, \
+memdesc<16x16xf16, #a, mutable>, i32, i32) -> token<bulk>
+"""
+FILL = "local_store %x, %buffer : (tensor<16x16xf16, #b>, memdesc<16x16xf16, #a, mutable>)\n"
+HEAD = TEXT[: TEXT.index("  local_store")].replace("%n: i32", "%n: i32, %flag: i1")
+NONE = '%none = no_work {queue = "bulk"} : token<bulk>\n'
+LOOP = f"{NONE}%last = for %i = %zero to %n step %one iter_args(%before = %none) : token<bulk> {{\n"
+OTHER = "%other = local_alloc : () -> memdesc<16x16xf16, #a, mutable>\n"
+TO_OTHER = STORE.replace("%buffer", "%other")
+BRANCH = f"{NONE}%last = if %flag : token<bulk> {{\n%a = {STORE}yield %a\n}} else {{\nyield %none\n}}\n"
+WHILE = f"""{NONE}%w, %last = while %flag, %none : i1, token<bulk> {{
+(%p: i1, %copied: token<bulk>):
+%a = {STORE}condition %p, %flag, %a
+}} body {{
+(%q: i1, %copy: token<bulk>):
+store_wait %copy
+{FILL}yield %q, %copy
+}}
+"""
+SOUND = [
+    f"%a = {STORE}store_wait %a\n{FILL}",
+    f"{LOOP}store_wait %before\n{FILL}%a = {STORE}yield %a\n}}\nstore_wait %last\n",
+    f"{BRANCH}store_wait %last\n{FILL}",
+    f"{OTHER}%a = {STORE}%b = {TO_OTHER}store_wait %a {{pending = 1}}\n{FILL}%c = {STORE}store_wait %b, %c\n",
+    f"%w = while %flag : i1 {{\n(%p: i1):\n%a = {STORE}store_wait %a\ncondition %p, %flag\n}} body {{\n"
+    f"(%q: i1):\n{FILL}yield %q\n}}\n",
+    f"{WHILE}store_wait %last\n",
+]
+READ, LEFT = "a copy that nobody has waited for may still read", "it leaves copies under way that it names"
+ENDS = "the kernel may end while a copy reads its memory"
+FAULTS = {
+    f"{LOOP}{FILL}store_wait %before\n%a = {STORE}yield %a\n}}\nstore_wait %last\n": ("local_store", READ),
+    f"{LOOP}%a = {STORE}yield %a\n}}\n{FILL}store_wait %last\n": ("local_store", READ),
+    f"{BRANCH}{FILL}store_wait %last\n": ("local_store", READ),
+    f"{BRANCH}store_wait %last {{pending = 1}}\nstore_wait\n": ("store_wait", LEFT),
+    f"%a = {STORE}local_dealloc %buffer\nstore_wait %a\n": ("local_dealloc", READ),
+    f"{OTHER}%a = {STORE}%b = {TO_OTHER}store_wait %b {{pending = 1}}\nstore_wait %a\n":
+        ("store_wait", LEFT),
+    f"{OTHER}%a = {STORE}%b = {TO_OTHER}store_wait %a {{pending = 1}}\nif %flag {{\nstore_wait %b\nyield\n}} "
+    "else {\nyield\n}\n": ("return", ENDS),
+    f"{LOOP}{OTHER}%a = {TO_OTHER}yield %a\n}}\nstore_wait %last\n": ("local_alloc", READ),
+    WHILE: ("return", ENDS),
+}  # fmt: skip
+
+
+def verified(body: str) -> None:
+    verify(parse_function(f"{HEAD}{FILL}{body}  return\n}}\n"))
+
+
+@pytest.mark.parametrize("body", SOUND)
+def test_memory_that_was_waited_for(body):
+    verified(body)
+
+
+@pytest.mark.parametrize("body", FAULTS)
+def test_each_way_to_what_comes_behind_waits(body):
+    where, what = FAULTS[body]
+    with pytest.raises(VerificationError, match=f"invariant 16 does not hold in '{where}': .*{what}"):
+        verified(body)
 
 
 @pytest.mark.parametrize(("change", "message"), [

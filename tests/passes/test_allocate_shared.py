@@ -11,6 +11,7 @@ from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.ir.parser import parse_function
+from ptxforge.ir.verifier import verify
 from ptxforge.passes.allocate_shared import Request, allocate_shared, place
 from ptxforge.passes.insert_barriers import insert_barriers
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
@@ -69,6 +70,38 @@ def test_a_buffer_yielded_to_the_next_iteration_lives_through_the_loop():
     body += use("m") + alloc("c") + use("c") + alloc("b") + "yield %b\n}\n" + use("z")
     places, _ = offsets(body)
     assert len(set(places.values())) == 3
+
+
+STORED = """\
+#rows = #blocked<{sizePerThread = [1, 8], threadsPerWarp = [16, 2], warpsPerCTA = [1, 1], order = [1, 0]}>
+#panels = #panels<{swizzle = 32, elementBits = 16, order = [1, 0]}>
+func @f(%y: ptr<f16>, %map: tensormap {dtype = "float16", base = "y", shape = [16, 16], strides = [16, 1], \
+box = [16, 16], swizzle = 32}, %flag: i1) attributes {num_warps = 1, target = "sm_90a"} {
+  %zero = constant {value = 0} : i32
+  %none = no_work {queue = "bulk"} : token<bulk>
+  %buffer = local_alloc : () -> memdesc<16x16xf16, #panels, mutable>
+  %stored = if %flag : token<bulk> {
+    %copy = tensor_store %map, %y, %buffer, %zero, %zero : (tensormap, ptr<f16>, \
+memdesc<16x16xf16, #panels, mutable>, i32, i32) -> token<bulk>
+    yield %copy
+  } else {
+    yield %none
+  }
+EARLY  %other = local_alloc : () -> memdesc<16x16xf16, #panels, mutable>
+  %x = local_load %other : (memdesc<16x16xf16, #panels, mutable>) -> tensor<16x16xf16, #rows>
+LATE  return
+}
+"""
+
+
+@pytest.mark.parametrize(("early", "total"), [(True, 512), (False, 1024)])
+def test_a_buffer_that_is_stored_lives_until_that_was_waited_for(early, total):
+    wait = "  store_wait %stored\n"
+    text = STORED.replace("EARLY", wait if early else "").replace("LATE", "" if early else wait)
+    function = parse_function(text)
+    verify(function)
+    allocate_shared(function, parse_target("sm_90a"))
+    assert function.attributes["shared_bytes"] == total
 
 
 def test_branches_share_and_their_result_outlives_them():

@@ -8,8 +8,11 @@ import pytest
 from ptxforge import interpreter
 from ptxforge.ir.core import Function
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.shared import MemDescIndex
+from ptxforge.ir.ops.shared import InRing, MemDescIndex
+from ptxforge.ir.verifier import verify
+from ptxforge.passes.analysis.sign import is_nonnegative, limits
 from ptxforge.passes.scale_indices import scale_indices
+from ptxforge.support.errors import VerificationError
 from tests.passes.gemm import GEMM, product, run_until
 from tests.passes.gpu import apply, operations, parse
 
@@ -51,8 +54,8 @@ COUNTER = """%c0 = constant {{value = 0}} : i32
 """
 
 
-def pitches(more: str = "", result: str = "%next") -> list[int]:
-    text = COUNTER.format(shared="#shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0]}>",
+def pitches(more: str = "", result: str = "%next", counter: str = COUNTER) -> list[int]:
+    text = counter.format(shared="#shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0]}>",
                           blocked="#blocked<{sizePerThread = [4], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>",  # noqa: E501
                           more=more, result=result)  # fmt: skip
     return [op.pitch for op in operations(apply(parse(text), scale_indices), MemDescIndex)]
@@ -71,6 +74,31 @@ def test_counters_with_other_uses_are_left_alone():
 def test_other_counters_are_left_alone():
     assert pitches(more="%other = addi %i, %c1 : i32", result="%other") == [0]
     assert pitches(more="%phase = next_phase %c0, %i {count = 3} : i32") == [0]
+    assert pitches(more="%unused = next_slot %i {count = 3} : i32", result="%i") == [0]
+
+
+def test_slots_that_two_carried_values_become_are_left_alone():
+    """The other one would count buffers, the slot bytes."""
+    text = COUNTER.replace("%last = for", "%last, %other = for")
+    text = text.replace("(%i = %c0) : i32", "(%i = %c0, %j = %c0) : i32, i32")
+    assert pitches(result="%next, %next", counter=text) == [0]
+    assert pitches(result="%next, %c0", counter=text) == [4096]
+
+
+@pytest.mark.parametrize(("count", "step"), [(0, 1), (3, 0), (3, -4)])
+def test_rings_have_buffers_apart(count, step):
+    text = f"%t = next_slot %n {{count = {count}, step = {step}}} : i32"
+    with pytest.raises(VerificationError, match="invariant 9 .*'next_slot' in a ring of"):
+        verify(parse(text, "%n: i32"))
+
+
+def test_slots_and_phases_are_in_the_ring():
+    """Whatever they are computed from."""
+    body = "%t = next_slot %n {count = 3, step = 48} : i32\n%q = next_phase %n, %t {count = 3} : i32"
+    function = parse(body, "%n: i32")
+    slot, phase = (op.result for op in operations(function, InRing))
+    assert (limits(slot), limits(phase)) == ((0, 96), (0, 1))
+    assert is_nonnegative(slot) and is_nonnegative(phase)
 
 
 def test_slots_and_phases_go_round():

@@ -43,13 +43,13 @@ class Shape(NamedTuple):
 
     def entries(self, b: Builder, registers: list[Register]) -> list:
         """The entries when the components are in ``registers``."""
-        if self.slots[0].packed is not None:
+        if self.slots and self.slots[0].packed is not None:
             return [x for register in registers for x in unpack(b, register, self.slots[0].packed)]
         return [_entry(registers[slot.index], slot) for slot in self.slots]
 
     def components(self, b: Builder, entries: list) -> list:
         """The operands for the components that make ``entries``."""
-        if self.slots[0].packed is not None:
+        if self.slots and self.slots[0].packed is not None:
             return _packed_words(b, entries, self.slots[0].packed)
         found: list = [None] * len(self.initial)
         for slot, entry in zip(self.slots, entries, strict=True):
@@ -115,6 +115,8 @@ def general_shape(b: Builder, entries: list, type: T.Type) -> Shape:
     """One component per entry, copies within the layout aside."""
     if isinstance(type, T.FlightType):
         return _accumulators(entries, type.tensor.element)
+    if isinstance(type, T.TokenType):
+        return Shape("r", (), ())
     element = T.element_type(type)
     kind = register_class(element)
     if _is_fragment(type):
@@ -153,7 +155,7 @@ def _is_fragment(type: T.Type) -> bool:
 
 def carried_shape(b: Builder, argument: Value, entries: list, following: Value) -> Shape:
     """Components of a loop's carried ``argument`` that starts as ``entries`` and becomes ``following``."""
-    if isinstance(argument.type, T.FlightType):
+    if isinstance(argument.type, (T.FlightType, T.TokenType)):
         return general_shape(b, entries, argument.type)
     element = T.element_type(argument.type)
     if register_class(element) in "rq" and element.bits >= 32 and advances_uniformly(argument, following):

@@ -198,6 +198,12 @@ def tensor_store(ctx: Lowering, op: stores.TensorStore) -> None:
         inner = b.register(b.add(corner[-1], number * width))
         b.effect(template, map, inner, *outer, *b.split(b.add(source, number * panel)), guard=predicate)
     b.effect("cp.async.bulk.commit_group;", guard=predicate)
+    ctx.set(op, [])
+
+
+@lowers(stores.NoWork)
+def no_work(ctx: Lowering, op: stores.NoWork) -> None:
+    ctx.set(op, [])
 
 
 @lowers(stores.StoreWait)

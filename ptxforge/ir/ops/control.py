@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ptxforge.ir import definition as D
 from ptxforge.ir.core import BlockArgument, Operation, Value
+from ptxforge.ir.warps import SplitsWarps
 from ptxforge.support.errors import VerificationError
 
 
@@ -19,7 +20,7 @@ class Yield(Operation):
 
     def passes_to(self, index):
         parent = self.parent_op
-        return parent.results[index] if isinstance(parent, Structured) else None
+        return parent.results[index] if isinstance(parent, (Structured, SplitsWarps)) else None
 
 
 @D.define("condition", traits=[D.TERMINATOR, D.ORDERLESS])

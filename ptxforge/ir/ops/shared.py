@@ -129,33 +129,53 @@ class MemDescIndex(Operation):
 
 class InRing(D.Elementwise):
     """Base of what loops do to find their way in a ring of ``count`` buffers. A slot is a buffer's number or,
-    with the ``step`` from one to the next, its bytes."""
+    with the ``step`` from one to the next, its bytes: of slots that the ring does not have, and of phases but
+    0 and 1, nothing is said."""
 
     count = D.attribute(int)
     step = D.attribute(int, 1)
+
+    def check(self):
+        D.same_operand_types(self)
+        if self.count < 1 or self.step < 1:
+            raise VerificationError(f"'{self.name}' in a ring of {self.count} buffers, {self.step} apart")
 
     def is_last(self, slot):
         """Whether the ring begins anew behind ``slot``."""
         return slot + slot.dtype.type(self.step) >= self.count * self.step
 
 
-@D.define("next_slot", nonnegative_if=D.ALL)
+@D.define("next_slot", nonnegative_if=D.ALWAYS)
 class NextSlot(InRing):
     """The slot behind ``slot``: the first one behind the last."""
 
     slot = D.operand(D.SCALAR_INT)
 
+    def limits(self, known):
+        return 0, (self.count - 1) * self.step
+
+    @property
+    def choices(self) -> list[MemDescIndex]:
+        """The views of buffers that ``slot`` and the next one choose, if those are their only uses, but for
+        the loop's that carries the next one on; else none."""
+        users = [user for value in (self.slot, self.result) for user, _ in value.uses if user is not self]
+        views = [user for user in users if isinstance(user, MemDescIndex)]
+        return views if [user for user in users if user not in views] == [self.parent.terminator] else []
+
     def evaluate(self, slot):
         return np.where(self.is_last(slot), 0, slot + self.step).astype(slot.dtype)
 
 
-@D.define("next_phase", nonnegative_if=D.ALL)
+@D.define("next_phase", nonnegative_if=D.ALWAYS)
 class NextPhase(InRing):
     """The ``phase`` that belongs to the slot behind ``slot``: 0 the first time round the ring, 1 the second
     time, and so on in turn."""
 
     phase = D.operand(D.SCALAR_INT)
     slot = D.operand(D.SCALAR_INT)
+
+    def limits(self, known):
+        return 0, 1
 
     def evaluate(self, phase, slot):
         return np.where(self.is_last(slot), phase ^ 1, phase).astype(phase.dtype)

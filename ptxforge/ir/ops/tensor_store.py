@@ -2,17 +2,20 @@
 
     store_box %map, %c, %tile, %row, %column                                 a tile in registers, as a whole
 
-    store_wait %buffer {pending = 0}                                         the last copy has read the buffer
-    local_store %tile, %buffer
-    tensor_store %map, %c, %buffer, %row, %column                            starts; one group of copies
-    …
-    store_wait %buffer {pending = 0}                                         before the kernel ends
+    %none = no_work {queue = "bulk"} : token<bulk>
+    %last = for … iter_args(%copied = %none) : token<bulk> {
+      store_wait %copied {pending = 0}                                       the last copy has read the buffer
+      local_store %tile, %buffer
+      %copy = tensor_store %map, %c, %buffer, %row, %column : … -> token<bulk>      starts one group of copies
+      yield %copy }
+    store_wait %last {pending = 0}                                           before the kernel ends
 
 ``store_box`` is what passes work with; ``stage_boxes`` makes the other operations of it. Groups of copies
-finish in the order in which they were started. Waits name the memory that copies read, not copies: in a loop
-they are for those of an iteration before, or for none yet. ``map`` is a kernel's parameter whose attributes
-describe the tensor (``tensor_load``), ``pointer`` the parameter that points at it. What lies outside of the
-tensor is not written; its rows are whole multiples of 16 bytes, which a copy writes at once.
+finish in the order in which they were started. The token of a ``tensor_store`` is its group, which reads the
+buffer until a ``store_wait`` names it; in a loop that may be one of an iteration before, or none yet. ``map``
+is a kernel's parameter whose attributes describe the tensor (``tensor_load``), ``pointer`` the parameter that
+points at it. What lies outside of the tensor is not written; its rows are whole multiples of 16 bytes, which
+a copy writes at once.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from __future__ import annotations
 import math
 
 from ptxforge.ir import definition as D
+from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.ops.descriptor import REDUCTIONS
 from ptxforge.ir.ops.tensor_map import check_boxes, described
@@ -28,6 +32,7 @@ from ptxforge.support.errors import VerificationError
 _SHARED_TO_GLOBAL = D.Effects(
     reads=frozenset({"shared"}), writes=frozenset({"global"}), other=True, starts=D.STORES
 )
+_TOKEN = D.Constraint(str(T.TokenType(D.STORES)), lambda t: t is T.TokenType(D.STORES))
 KINDS = ("", *REDUCTIONS)
 
 
@@ -73,8 +78,8 @@ class StoreBox(Operation):
 
 @D.define("tensor_store", effects=_SHARED_TO_GLOBAL, traits=[D.ANCHOR], shows_operand_types=True)
 class TensorStore(Operation):
-    """Start the copies of ``source`` to the box that begins at ``coordinates``, by one thread, as one group.
-    ``source`` must stay as it is until a ``store_wait`` names the group as finished."""
+    """Start the copies of ``source`` to the box that begins at ``coordinates``, by one thread, as one group,
+    for which the token stands. ``source`` must stay as it is until a ``store_wait`` names that."""
 
     map = D.operand(D.TENSOR_MAP)
     pointer = D.operand(D.POINTER)
@@ -82,7 +87,7 @@ class TensorStore(Operation):
     coordinates = D.operands(D.SCALAR_INT)
     kind = D.attribute(KINDS, "")
 
-    infer = D.gives()
+    infer = D.gives(T.TokenType(D.STORES))
 
     def order_of_sums(self):
         return ("atomic", str(self.source.type.element)) if self.kind == "fadd" else None
@@ -95,12 +100,23 @@ class TensorStore(Operation):
 
 @D.define("store_wait", effects=D.Effects(other=True, finishes=D.STORES))
 class StoreWait(Operation):
-    """Wait until at most ``pending`` of the newest groups of copies still read shared memory; none of them
-    reads ``buffers``. If they are to have ``landed``, what they wrote is there, too: copies that are started
-    from here on come after them."""
+    """Wait until at most ``pending`` of the newest groups of copies still read shared memory; the groups of
+    ``tokens`` are none of these. If they are to have ``landed``, what they wrote is there, too: copies that
+    are started from here on come after them."""
 
-    buffers = D.operands(D.MEMDESC)
+    tokens = D.operands(_TOKEN)
     pending = D.attribute(int, 0)
     landed = D.attribute(bool, False)
 
     infer = D.gives()
+
+
+@D.define("no_work", cost=D.FREE)
+class NoWork(Operation):
+    """A token of a ``queue`` for which nothing was started yet: what a loop carries to its first wait."""
+
+    queue = D.attribute(T.QUEUES)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [T.TokenType(attributes["queue"])]

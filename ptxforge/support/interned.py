@@ -16,7 +16,7 @@ _KNOWN: dict[tuple, Interned] = {}
 
 class Interned(metaclass=_Interning):
     """Base of ``frozen(eq=False)`` classes: to compare two values, or to look one up, takes no look at their
-    fields. Compilers do little else with layouts."""
+    fields. Compilers do little else with layouts, and with what operations do."""
 
     __slots__ = ()
 
