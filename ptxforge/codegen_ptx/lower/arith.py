@@ -123,7 +123,7 @@ _DIVISIONS = {
 @lowers(*_DIVISIONS)
 def division(ctx: Lowering, op: Operation) -> None:
     b, bits = ctx.b, _element(op).bits
-    kind = _DIVISIONS[type(op)]
+    kind, natural = _DIVISIONS[type(op)], op.attributes.get("natural", False)
     if bits == 1:
         # Of 0 and 1 (or -1), every quotient by 1 is the dividend; by 0 it is all ones.
         elementwise(ctx, op, lambda x, y: _logic(b, "or", x, b.negate(y)) if kind.quotient
@@ -132,12 +132,12 @@ def division(ctx: Lowering, op: Operation) -> None:
     if kind.quotient or not isinstance(op.lhs.type, T.TensorType) or bits < 32:
         found = narrow_first(b, of_runs(ctx, op), kind.quotient, kind.signed) if bits == 64 else {}
         once_for_runs(ctx, op, lambda x, y: found[x, y] if (x, y) in found
-                      else divide(b, x, y, bits, kind.quotient, kind.signed))
+                      else divide(b, x, y, bits, kind.quotient, kind.signed, natural))
         return
     dividends, divisors = ctx.get(op.lhs), ctx.get(op.rhs)
     starts = _runs_upwards(op, dividends)
     pairs = [(dividends[s], divisors[s]) for s in starts]
-    found = remainders(b, pairs, bits, kind.signed, inside=op.mostly_inside)
+    found = remainders(b, pairs, bits, kind.signed, inside=op.mostly_inside, natural=natural)
     steps = [b.split(x)[1] - b.split(dividends[s])[1] for x, s in zip(dividends, starts)]
     ctx.set(op, [b.add(x, step, bits) for x, step in zip(found, steps)])
 

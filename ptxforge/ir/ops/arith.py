@@ -7,10 +7,12 @@ truncates towards zero; a shift by the width or more gives 0 (``shrsi``: the sig
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 
 from ptxforge.ir import definition as D
-from ptxforge.ir import facts
+from ptxforge.ir import facts, limits
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.extrema import extremum
 
@@ -58,6 +60,9 @@ class BinaryFloat(D.Elementwise):
     rhs = D.operand(D.FLOAT)
     function = None
 
+    def limits(self, known):
+        return limits.rounded(super().limits(known), self.result.type)
+
     def evaluate(self, x, y):
         with np.errstate(all="ignore"):
             return type(self).function(x, y).astype(x.dtype, copy=False)
@@ -74,7 +79,7 @@ class Comparison(D.Elementwise):
 # -- integers --------------------------------------------------------------------------------------------
 
 
-@D.define("addi", traits=[D.COMMUTATIVE, D.ADDRESSING], nonnegative_if=D.ALL, neutral=0)
+@D.define("addi", traits=[D.COMMUTATIVE, D.ADDRESSING, D.ANY_WIDTH], nonnegative_if=D.ALL, neutral=0)
 class AddI(BinaryInt):
     """Integer sum, wrapping."""
 
@@ -89,7 +94,7 @@ class AddI(BinaryInt):
         return tuple((value, 1) for value in self.operands)
 
 
-@D.define("subi", traits=[D.ADDRESSING])
+@D.define("subi", traits=[D.ADDRESSING, D.ANY_WIDTH])
 class SubI(BinaryInt):
     """Integer difference, wrapping."""
 
@@ -111,17 +116,12 @@ class SubI(BinaryInt):
         return ((self.lhs, 1), (self.rhs, -1))
 
 
-@D.define("muli", traits=[D.COMMUTATIVE, D.ADDRESSING], nonnegative_if=D.ALL, neutral=1)
+@D.define("muli", traits=[D.COMMUTATIVE, D.ADDRESSING, D.ANY_WIDTH], nonnegative_if=D.ALL, neutral=1)
 class MulI(BinaryInt):
     """Integer product, wrapping."""
 
     def limits(self, known):
-        left = known(self.lhs)
-        right = known(self.rhs) if left is not None else None
-        if left is None or right is None:
-            return None
-        products = [x * y for x in left for y in right]
-        return min(products), max(products)
+        return limits.of_corners(operator.mul, known(self.lhs), known(self.rhs))
 
     def evaluate(self, x, y):
         return _wrapping(np.multiply, x, y)
@@ -158,8 +158,15 @@ def _quotient(operands: list[facts.AxisInfo], by: int | None) -> facts.AxisInfo:
     return facts.pointwise(operands) if by <= 0 else facts.quotient(operands[0], by)
 
 
-@D.define("divsi", cost=D.EXPENSIVE, nonnegative_if=D.FIRST)
-class DivSI(BinaryInt):
+class SignedDivision(BinaryInt):
+    """Base of quotients and remainders of signed integers. ``natural``: the dividend is known not to be
+    negative (``use_limits``)."""
+
+    natural = D.attribute(bool, False)
+
+
+@D.define("divsi", cost=D.EXPENSIVE, traits=[D.ANY_WIDTH], nonnegative_if=D.FIRST)
+class DivSI(SignedDivision):
     """Signed division, truncating."""
 
     def evaluate(self, x, y):
@@ -168,6 +175,9 @@ class DivSI(BinaryInt):
     def axis_info(self, operands, nonnegative):
         # Truncation makes -4 / 4 differ from -3 / 4: a run that starts below 0 breaks.
         return _quotient(operands, operands[1].constant if nonnegative(self.lhs) else 0)
+
+    def limits(self, known):
+        return limits.quotient(known(self.lhs) or limits.of_type(self.lhs.type), known(self.rhs))
 
 
 @D.define("divui", cost=D.EXPENSIVE, nonnegative_if=D.FIRST)
@@ -187,8 +197,8 @@ class Remainder(BinaryInt):
     mostly_inside = D.attribute(bool, False)
 
 
-@D.define("remsi", cost=D.EXPENSIVE, nonnegative_if=D.FIRST)
-class RemSI(Remainder):
+@D.define("remsi", cost=D.EXPENSIVE, traits=[D.ANY_WIDTH], nonnegative_if=D.FIRST)
+class RemSI(SignedDivision, Remainder):
     """Signed remainder, with the dividend's sign."""
 
     def evaluate(self, x, y):
@@ -196,6 +206,9 @@ class RemSI(Remainder):
 
     def axis_info(self, operands, nonnegative):
         return facts.remainder(*operands, nonnegative(self.lhs))
+
+    def limits(self, known):
+        return limits.remainder(known(self.lhs), known(self.rhs))
 
 
 @D.define("remui", cost=D.EXPENSIVE, nonnegative_if=D.FIRST)
@@ -209,7 +222,7 @@ class RemUI(Remainder):
         return facts.remainder(*operands, True)
 
 
-@D.define("andi", traits=[D.COMMUTATIVE, D.ADDRESSING], nonnegative_if=D.ANY_OF, neutral=-1)
+@D.define("andi", traits=[D.COMMUTATIVE, D.ADDRESSING, D.ANY_WIDTH], nonnegative_if=D.ANY_OF, neutral=-1)
 class AndI(BinaryInt):
     """Bitwise and."""
 
@@ -224,21 +237,30 @@ class AndI(BinaryInt):
         x, y = operands
         return facts.pointwise(operands, [max(x.divides(d, 1), y.divides(d, 1)) for d in range(x.rank)])
 
+    def limits(self, known):
+        return limits.conjunction(known(self.lhs), known(self.rhs))
 
-@D.define("ori", traits=[D.COMMUTATIVE], nonnegative_if=D.ALL, neutral=0)
+
+@D.define("ori", traits=[D.COMMUTATIVE, D.ANY_WIDTH], nonnegative_if=D.ALL, neutral=0)
 class OrI(OneOfTwo):
     """Bitwise or."""
 
     def evaluate(self, x, y):
         return x | y
 
+    def limits(self, known):
+        return limits.combined_bits(known(self.lhs), known(self.rhs))
 
-@D.define("xori", traits=[D.COMMUTATIVE], neutral=0)
+
+@D.define("xori", traits=[D.COMMUTATIVE, D.ANY_WIDTH], neutral=0)
 class XorI(BinaryInt):
     """Bitwise exclusive or."""
 
     def evaluate(self, x, y):
         return x ^ y
+
+    def limits(self, known):
+        return limits.combined_bits(known(self.lhs), known(self.rhs))
 
 
 def _shift(operation, x: np.ndarray, y: np.ndarray, beyond: np.ndarray) -> np.ndarray:
@@ -250,7 +272,7 @@ def _shift(operation, x: np.ndarray, y: np.ndarray, beyond: np.ndarray) -> np.nd
     return np.where(outside, beyond, operation(x, inside)).astype(x.dtype)
 
 
-@D.define("shli", nonnegative_if=D.ALL)
+@D.define("shli", traits=[D.ANY_WIDTH], nonnegative_if=D.ALL)
 class ShlI(BinaryInt):
     """Shift left; 0 when the amount is the width or more."""
 
@@ -264,8 +286,11 @@ class ShlI(BinaryInt):
         divisibility = [min(facts.HIGHEST, x.divides(d, 1) << places) for d in range(x.rank)]
         return facts.pointwise([x], divisibility) if places else x
 
+    def limits(self, known):
+        return limits.shifted(known(self.lhs), known(self.rhs), operator.lshift)
 
-@D.define("shrsi", nonnegative_if=D.ALL)
+
+@D.define("shrsi", traits=[D.ANY_WIDTH], nonnegative_if=D.ALL)
 class ShrSI(BinaryInt):
     """Arithmetic shift right; the sign when the amount is the width or more."""
 
@@ -275,6 +300,10 @@ class ShrSI(BinaryInt):
     def axis_info(self, operands, nonnegative):
         places = operands[1].constant
         return _quotient(operands, 1 << places if places is not None and 0 <= places < 31 else 0)
+
+    def limits(self, known):
+        left = known(self.lhs) or limits.of_type(self.lhs.type)
+        return limits.shifted(left, known(self.rhs), operator.rshift)
 
 
 @D.define("shrui", nonnegative_if=D.FIRST)
@@ -287,7 +316,7 @@ class ShrUI(BinaryInt):
     axis_info = ShrSI.axis_info
 
 
-@D.define("minsi", traits=[D.COMMUTATIVE], nonnegative_if=D.ALL)
+@D.define("minsi", traits=[D.COMMUTATIVE, D.ANY_WIDTH], nonnegative_if=D.ALL)
 class MinSI(OneOfTwo):
     """Signed minimum."""
 
@@ -298,8 +327,11 @@ class MinSI(OneOfTwo):
     def neutral(self):
         return (1 << (T.element_type(self.result.type).bits - 1)) - 1
 
+    def limits(self, known):
+        return limits.of_corners(min, *(known(x) or limits.of_type(x.type) for x in self.operands))
 
-@D.define("maxsi", traits=[D.COMMUTATIVE], nonnegative_if=D.ANY_OF)
+
+@D.define("maxsi", traits=[D.COMMUTATIVE, D.ANY_WIDTH], nonnegative_if=D.ANY_OF)
 class MaxSI(OneOfTwo):
     """Signed maximum."""
 
@@ -309,6 +341,9 @@ class MaxSI(OneOfTwo):
     @property
     def neutral(self):
         return -(1 << (T.element_type(self.result.type).bits - 1))
+
+    def limits(self, known):
+        return limits.of_corners(max, *(known(x) or limits.of_type(x.type) for x in self.operands))
 
 
 @D.define("minui", traits=[D.COMMUTATIVE], neutral=-1)
@@ -401,6 +436,9 @@ class MulF(BinaryFloat):
 
     function = np.multiply
 
+    def limits(self, known):
+        return limits.rounded(limits.of_corners(operator.mul, *map(known, self.operands)), self.result.type)
+
 
 @D.define("divf", cost=D.EXPENSIVE)
 class DivF(BinaryFloat):
@@ -424,12 +462,18 @@ class MinNumF(BinaryFloat):
 
     function = extremum(np.fmin)
 
+    def limits(self, known):
+        return limits.of_corners(min, *map(known, self.operands))
+
 
 @D.define("maxnumf", traits=[D.COMMUTATIVE], neutral=np.nan)
 class MaxNumF(BinaryFloat):
     """Maximum; a NaN loses against a number."""
 
     function = extremum(np.fmax)
+
+    def limits(self, known):
+        return limits.of_corners(max, *map(known, self.operands))
 
 
 @D.define("minimumf", traits=[D.COMMUTATIVE], neutral=np.inf)
@@ -438,12 +482,18 @@ class MinimumF(BinaryFloat):
 
     function = extremum(np.minimum)
 
+    def limits(self, known):
+        return limits.of_corners(min, *map(known, self.operands))
+
 
 @D.define("maximumf", traits=[D.COMMUTATIVE], neutral=-np.inf)
 class MaximumF(BinaryFloat):
     """Maximum; a NaN wins."""
 
     function = extremum(np.maximum)
+
+    def limits(self, known):
+        return limits.of_corners(max, *map(known, self.operands))
 
 
 _FLOAT_COMPARISONS = {
@@ -471,7 +521,7 @@ class CmpF(Comparison):
         return holds | unordered if self.predicate[0] == "u" else holds & ~unordered
 
 
-@D.define("select")
+@D.define("select", traits=[D.ANY_WIDTH])
 class Select(D.Elementwise):
     """``condition ? true_value : false_value``, element by element."""
 
@@ -492,6 +542,9 @@ class Select(D.Elementwise):
 
     def axis_info(self, operands, nonnegative):
         return facts.one_of(*operands, T.shape_of(self.result.type))
+
+    def limits(self, known):
+        return limits.hull(known(self.true_value), known(self.false_value))
 
 
 @D.define("select_rarely")
