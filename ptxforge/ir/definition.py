@@ -30,7 +30,8 @@ traits      ``ELEMENTWISE`` (acts element by element: all tensors have one shape
             of its result are equal: its operand, or its attribute ``value``), ``ALLOCATES`` (its result is
             memory that it takes from what a block shares), ``UNORDERED`` (the hardware does it by itself,
             without order with what threads read from global memory), ``MEETING`` (threads wait for each other
-            there, and do nothing else).
+            there, and do nothing else), ``ANY_WIDTH`` (of integers that a narrower type holds, as it does its
+            result, it makes the same in that type).
             Those of a base class are inherited: ``Elementwise`` has the first, and an ``infer`` and a
             ``check`` to go with it.
 cost        what computing an element takes: ``FREE`` (nothing: constants, other names of registers),
@@ -89,9 +90,11 @@ KEEPS_PLACES = "keeps places"
 UNIFORM = "uniform"
 ALLOCATES = "allocates"
 MEETING = "meeting"
+ANY_WIDTH = "any width"
 TRAITS = frozenset(
     (ELEMENTWISE, COMMUTATIVE, TERMINATOR, ANCHOR, PARTIAL, REARRANGING, SAME_MEMORY, ANY_LAYOUT, RELAYOUT,
-     ADDRESSING, ORDERLESS, KEEPS_PLACES, UNIFORM, ALLOCATES, UNORDERED, MEETING)
+     ADDRESSING, ORDERLESS, KEEPS_PLACES, UNIFORM, ALLOCATES, UNORDERED, MEETING,
+     ANY_WIDTH)
 )  # fmt: skip
 
 FREE, CHEAP, EXPENSIVE = "free", "cheap", "expensive"

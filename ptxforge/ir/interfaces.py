@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptxforge.ir.facts import AxisInfo, pointwise, unknown
-
-Limits = tuple[int, int]
-"""The least and the greatest that a value can be."""
+from ptxforge.ir.limits import Limits
 
 if TYPE_CHECKING:
     from ptxforge.ir.core import Value
@@ -116,8 +114,8 @@ class Interfaces:
         )
 
     def limits(self, known: Callable[[Value], Limits | None]) -> Limits | None:
-        """The least and the greatest that an element of an integer result can be, given what is ``known`` of
-        the operands, if nothing wraps; None when that is not known."""
+        """The least and the greatest that an element of a result can be, given what is ``known`` of the
+        operands, if nothing wraps (``ir/limits.py``); None when that is not known."""
         if "rearranging" in self.traits:
             return known(self.operands[0])
         if not self.addends:

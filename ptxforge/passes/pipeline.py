@@ -55,6 +55,7 @@ from ptxforge.passes.specialize_warps import specialize_warps
 from ptxforge.passes.stage_boxes import stage_boxes
 from ptxforge.passes.tensor_loads import TensorLoads
 from ptxforge.passes.unroll_loops import unroll_loops
+from ptxforge.passes.use_limits import use_limits
 from ptxforge.passes.vectorize_memory import vectorize_memory
 from ptxforge.passes.version_loops import version_loops
 from ptxforge.passes.widen_booleans import widen_booleans
@@ -110,6 +111,11 @@ TILE: tuple[Pass, ...] = (
     Pass(
         canonicalize, "tile",
         why="what unrolling, the new scalar pointers and the shorter ranges leave to be folded",
+    ),
+    Pass(
+        use_limits, "tile",
+        why="after unrolling: of an index that a loop carries nothing is known; and after the row above, which "
+        "finds minima and maxima",
     ),
     Pass(
         cse, "tile", settles=True,

@@ -130,7 +130,7 @@ _DIVISIONS = {
 @lowers(*_DIVISIONS)
 def division(ctx: Lowering, op: Operation) -> None:
     b, bits = ctx.b, _element(op).bits
-    kind = _DIVISIONS[type(op)]
+    kind, natural = _DIVISIONS[type(op)], op.attributes.get("natural", False)
     if bits == 1:
         # Of 0 and 1 (or -1), every quotient by 1 is the dividend; by 0 it is all ones.
         elementwise(ctx, op, lambda x, y: _logic(b, "or", x, b.negate(y)) if kind.quotient
@@ -140,13 +140,13 @@ def division(ctx: Lowering, op: Operation) -> None:
     if kind.quotient or (is_plain and not op.by_quotient):
         found = narrow_first(b, of_runs(ctx, op), kind.quotient, kind.signed) if bits == 64 else {}
         once_for_runs(ctx, op, lambda x, y: found[x, y] if (x, y) in found
-                      else divide(b, x, y, bits, kind.quotient, kind.signed))
+                      else divide(b, x, y, bits, kind.quotient, kind.signed, natural))
         return
     dividends, divisors = zip(*aligned(ctx, op))
     starts = runs_upwards(op, dividends)
     pairs = [(dividends[s], divisors[s]) for s in starts]
     found = (remainders_by_quotients(b, pairs, bits, kind.signed) if op.by_quotient
-             else remainders(b, pairs, bits, kind.signed, inside=op.mostly_inside))
+             else remainders(b, pairs, bits, kind.signed, inside=op.mostly_inside, natural=natural))
     steps = [b.split(x)[1] - b.split(dividends[s])[1] for x, s in zip(dividends, starts)]
     ctx.set(op, [b.add(x, step, width_of(bits)) for x, step in zip(found, steps)])
 

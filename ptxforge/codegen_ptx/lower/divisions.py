@@ -37,16 +37,16 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 
 
-def divide(b: Builder, x, y, bits: int, quotient: bool, signed: bool):
-    """Integer quotient or remainder of two numbers of ``bits`` bits."""
+def divide(b: Builder, x, y, bits: int, quotient: bool, signed: bool, natural: bool = False):
+    """Integer quotient or remainder of two numbers of ``bits`` bits. ``natural``: x is not negative."""
     extend = sign_extended if signed else zero_extended
     x, y = extend(b, x, bits), extend(b, y, bits)
     width = width_of(bits)
     if isinstance(x, Register | tuple) and isinstance(y, int) and abs(y) in range(1, 1 << (width - 1)):
         if y > 0:
-            return _by_constant(b, x, y, width, quotient, signed)
+            return _by_constant(b, x, y, width, quotient, signed, natural)
         if signed:
-            found = _by_constant(b, x, -y, width, quotient, signed)
+            found = _by_constant(b, x, -y, width, quotient, signed, natural)
             return b.sub(0, found, width) if quotient else found
     return b.pure(_template(width, quotient, signed), integer_class(bits), b.plain(x), b.plain(y))
 
@@ -58,19 +58,22 @@ def _template(width: int, quotient: bool, signed: bool) -> str:
 # -- CONSTANT ---------------------------------------------------------------------------------------------
 
 
-def _by_constant(b: Builder, x, divisor: int, width: int, quotient: bool, signed: bool):
+def _by_constant(b: Builder, x, divisor: int, width: int, quotient: bool, signed: bool, natural: bool):
     """By a constant from 1 to 2**(width - 1) - 1."""
     known = b.range_of(x) if width == 32 else None
-    natural = known is not None and known[0] >= 0 and b.fits(x)
+    within = known is not None and known[0] >= 0 and b.fits(x)
+    natural = natural or within
     precision = width - 1 if signed or natural else width
     signed = signed and not natural
     if divisor == 1:
         return x if quotient else 0
     if divisor & (divisor - 1) == 0:
+        if natural and not within and b.split(x)[1] % divisor == 0:
+            return _beside(b, *b.split(x), divisor, width, quotient)
         found = _by_power(b, b.plain(x), divisor, width, quotient, signed)
     else:
         found = _by_product(b, b.plain(x), divisor, width, quotient, signed, precision)
-    if natural:
+    if within:
         bounds = (known[0] // divisor, known[1] // divisor) if quotient else (0, divisor - 1)
         found.within(*bounds)
     return found
@@ -87,6 +90,15 @@ def _by_power(b: Builder, x: Register, divisor: int, width: int, quotient: bool,
     if quotient:
         return _shifted(b, rounded, shift, "s", width)
     return b.sub(x, b.pure(f"and.b{width} %s, %s, %s;", kind, rounded, -divisor), width)
+
+
+def _beside(b: Builder, root: Register, multiple: int, divisor: int, width: int, quotient: bool):
+    """Of ``root + multiple``, which is not negative as the root may be, by a power of two that divides the
+    multiple: the remainder is the root's, the quotient as far from its quotient as ever."""
+    if quotient:
+        found = _shifted(b, root, divisor.bit_length() - 1, "s", width)
+        return b.affine(found, multiple // divisor, width)
+    return b.pure(f"and.b{width} %s, %s, %s;", integer_class(width), root, divisor - 1)
 
 
 def _by_product(
@@ -186,9 +198,11 @@ def runs_upwards(op: Operation, dividends: Sequence) -> Sequence[int]:
 # -- WRAPPED ----------------------------------------------------------------------------------------------
 
 
-def remainders(b: Builder, pairs: list[tuple], bits: int, signed: bool, inside: bool) -> list:
+def remainders(
+    b: Builder, pairs: list[tuple], bits: int, signed: bool, inside: bool = False, natural: bool = False
+) -> list:
     """The remainders of pairs (dividend, divisor) of 32- or 64-bit numbers; ``inside`` says to expect them to
-    be the dividends."""
+    be the dividends, ``natural`` that these are not negative."""
     groups: dict[object, dict] = {}
     for x, y in pairs:
         groups.setdefault(y, {})[x] = None
@@ -200,7 +214,7 @@ def remainders(b: Builder, pairs: list[tuple], bits: int, signed: bool, inside: 
     }
     if bits == 64:
         found |= narrow_first(b, [pair for pair in pairs if pair not in found], False, signed)
-    return [found[pair] if pair in found else divide(b, *pair, bits, False, signed) for pair in pairs]
+    return [found[pair] if pair in found else divide(b, *pair, bits, False, signed, natural) for pair in pairs]
 
 
 def _by_one(b: Builder, dividends: list, divisor, bits: int, signed: bool) -> dict:

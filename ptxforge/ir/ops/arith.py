@@ -7,10 +7,12 @@ truncates towards zero; a shift by the width or more gives 0 (``shrsi``: the sig
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 
 from ptxforge.ir import definition as D
-from ptxforge.ir import facts
+from ptxforge.ir import facts, limits
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.extrema import extremum
 from ptxforge.ir.ops.integer_division import quotient, remainder
@@ -59,6 +61,9 @@ class BinaryFloat(D.Elementwise):
     rhs = D.operand(D.FLOAT)
     function = None
 
+    def limits(self, known):
+        return limits.rounded(super().limits(known), self.result.type)
+
     def evaluate(self, x, y):
         with np.errstate(all="ignore"):
             return type(self).function(x, y).astype(x.dtype, copy=False)
@@ -75,7 +80,7 @@ class Comparison(D.Elementwise):
 # -- integers --------------------------------------------------------------------------------------------
 
 
-@D.define("addi", traits=[D.COMMUTATIVE, D.ADDRESSING], nonnegative_if=D.ALL, neutral=0)
+@D.define("addi", traits=[D.COMMUTATIVE, D.ADDRESSING, D.ANY_WIDTH], nonnegative_if=D.ALL, neutral=0)
 class AddI(BinaryInt):
     """Integer sum, wrapping."""
 
@@ -90,7 +95,7 @@ class AddI(BinaryInt):
         return tuple((value, 1) for value in self.operands)
 
 
-@D.define("subi", traits=[D.ADDRESSING])
+@D.define("subi", traits=[D.ADDRESSING, D.ANY_WIDTH])
 class SubI(BinaryInt):
     """Integer difference, wrapping."""
 
@@ -112,17 +117,12 @@ class SubI(BinaryInt):
         return ((self.lhs, 1), (self.rhs, -1))
 
 
-@D.define("muli", traits=[D.COMMUTATIVE, D.ADDRESSING], nonnegative_if=D.ALL, neutral=1)
+@D.define("muli", traits=[D.COMMUTATIVE, D.ADDRESSING, D.ANY_WIDTH], nonnegative_if=D.ALL, neutral=1)
 class MulI(BinaryInt):
     """Integer product, wrapping."""
 
     def limits(self, known):
-        left = known(self.lhs)
-        right = known(self.rhs) if left is not None else None
-        if left is None or right is None:
-            return None
-        products = [x * y for x in left for y in right]
-        return min(products), max(products)
+        return limits.of_corners(operator.mul, known(self.lhs), known(self.rhs))
 
     def evaluate(self, x, y):
         return _wrapping(np.multiply, x, y)
@@ -142,8 +142,15 @@ def _quotient(operands: list[facts.AxisInfo], by: int | None) -> facts.AxisInfo:
     return facts.pointwise(operands) if by <= 0 else facts.quotient(operands[0], by)
 
 
-@D.define("divsi", cost=D.EXPENSIVE, nonnegative_if=D.FIRST)
-class DivSI(BinaryInt):
+class SignedDivision(BinaryInt):
+    """Base of quotients and remainders of signed integers. ``natural``: the dividend is known not to be
+    negative (``use_limits``)."""
+
+    natural = D.attribute(bool, False)
+
+
+@D.define("divsi", cost=D.EXPENSIVE, traits=[D.ANY_WIDTH], nonnegative_if=D.FIRST)
+class DivSI(SignedDivision):
     """Signed division, truncating."""
 
     def evaluate(self, x, y):
@@ -152,6 +159,9 @@ class DivSI(BinaryInt):
     def axis_info(self, operands, nonnegative):
         # Truncation makes -4 / 4 differ from -3 / 4: a run that starts below 0 breaks.
         return _quotient(operands, operands[1].constant if nonnegative(self.lhs) else 0)
+
+    def limits(self, known):
+        return limits.quotient(known(self.lhs) or limits.of_type(self.lhs.type), known(self.rhs))
 
 
 @D.define("divui", cost=D.EXPENSIVE, nonnegative_if=D.FIRST)
@@ -179,8 +189,8 @@ class Remainder(BinaryInt):
         return [user for user in self.lhs.users if type(user) is kind and user.rhs is self.rhs]
 
 
-@D.define("remsi", cost=D.EXPENSIVE, nonnegative_if=D.FIRST)
-class RemSI(Remainder):
+@D.define("remsi", cost=D.EXPENSIVE, traits=[D.ANY_WIDTH], nonnegative_if=D.FIRST)
+class RemSI(SignedDivision, Remainder):
     """Signed remainder, with the dividend's sign."""
 
     def evaluate(self, x, y):
@@ -188,6 +198,9 @@ class RemSI(Remainder):
 
     def axis_info(self, operands, nonnegative):
         return facts.remainder(*operands, nonnegative(self.lhs))
+
+    def limits(self, known):
+        return limits.remainder(known(self.lhs), known(self.rhs))
 
 
 @D.define("remui", cost=D.EXPENSIVE, nonnegative_if=D.FIRST)
@@ -201,7 +214,7 @@ class RemUI(Remainder):
         return facts.remainder(*operands, True)
 
 
-@D.define("andi", traits=[D.COMMUTATIVE, D.ADDRESSING], nonnegative_if=D.ANY_OF, neutral=-1)
+@D.define("andi", traits=[D.COMMUTATIVE, D.ADDRESSING, D.ANY_WIDTH], nonnegative_if=D.ANY_OF, neutral=-1)
 class AndI(BinaryInt):
     """Bitwise and."""
 
@@ -216,21 +229,30 @@ class AndI(BinaryInt):
         x, y = operands
         return facts.pointwise(operands, [max(x.divides(d, 1), y.divides(d, 1)) for d in range(x.rank)])
 
+    def limits(self, known):
+        return limits.conjunction(known(self.lhs), known(self.rhs))
 
-@D.define("ori", traits=[D.COMMUTATIVE], nonnegative_if=D.ALL, neutral=0)
+
+@D.define("ori", traits=[D.COMMUTATIVE, D.ANY_WIDTH], nonnegative_if=D.ALL, neutral=0)
 class OrI(OneOfTwo):
     """Bitwise or."""
 
     def evaluate(self, x, y):
         return x | y
 
+    def limits(self, known):
+        return limits.combined_bits(known(self.lhs), known(self.rhs))
 
-@D.define("xori", traits=[D.COMMUTATIVE], neutral=0)
+
+@D.define("xori", traits=[D.COMMUTATIVE, D.ANY_WIDTH], neutral=0)
 class XorI(BinaryInt):
     """Bitwise exclusive or."""
 
     def evaluate(self, x, y):
         return x ^ y
+
+    def limits(self, known):
+        return limits.combined_bits(known(self.lhs), known(self.rhs))
 
 
 def _shift(operation, x: np.ndarray, y: np.ndarray, beyond: np.ndarray) -> np.ndarray:
@@ -242,7 +264,7 @@ def _shift(operation, x: np.ndarray, y: np.ndarray, beyond: np.ndarray) -> np.nd
     return np.where(outside, beyond, operation(x, inside)).astype(x.dtype)
 
 
-@D.define("shli", nonnegative_if=D.ALL)
+@D.define("shli", traits=[D.ANY_WIDTH], nonnegative_if=D.ALL)
 class ShlI(BinaryInt):
     """Shift left; 0 when the amount is the width or more."""
 
@@ -256,8 +278,11 @@ class ShlI(BinaryInt):
         divisibility = [min(facts.HIGHEST, x.divides(d, 1) << places) for d in range(x.rank)]
         return facts.pointwise([x], divisibility) if places else x
 
+    def limits(self, known):
+        return limits.shifted(known(self.lhs), known(self.rhs), operator.lshift)
 
-@D.define("shrsi", nonnegative_if=D.ALL)
+
+@D.define("shrsi", traits=[D.ANY_WIDTH], nonnegative_if=D.ALL)
 class ShrSI(BinaryInt):
     """Arithmetic shift right; the sign when the amount is the width or more."""
 
@@ -267,6 +292,10 @@ class ShrSI(BinaryInt):
     def axis_info(self, operands, nonnegative):
         places = operands[1].constant
         return _quotient(operands, 1 << places if places is not None and 0 <= places < 31 else 0)
+
+    def limits(self, known):
+        left = known(self.lhs) or limits.of_type(self.lhs.type)
+        return limits.shifted(left, known(self.rhs), operator.rshift)
 
 
 @D.define("shrui", nonnegative_if=D.FIRST)
@@ -279,7 +308,7 @@ class ShrUI(BinaryInt):
     axis_info = ShrSI.axis_info
 
 
-@D.define("minsi", traits=[D.COMMUTATIVE], nonnegative_if=D.ALL)
+@D.define("minsi", traits=[D.COMMUTATIVE, D.ANY_WIDTH], nonnegative_if=D.ALL)
 class MinSI(OneOfTwo):
     """Signed minimum."""
 
@@ -290,8 +319,11 @@ class MinSI(OneOfTwo):
     def neutral(self):
         return (1 << (T.element_type(self.result.type).bits - 1)) - 1
 
+    def limits(self, known):
+        return limits.of_corners(min, *(known(x) or limits.of_type(x.type) for x in self.operands))
 
-@D.define("maxsi", traits=[D.COMMUTATIVE], nonnegative_if=D.ANY_OF)
+
+@D.define("maxsi", traits=[D.COMMUTATIVE, D.ANY_WIDTH], nonnegative_if=D.ANY_OF)
 class MaxSI(OneOfTwo):
     """Signed maximum."""
 
@@ -301,6 +333,9 @@ class MaxSI(OneOfTwo):
     @property
     def neutral(self):
         return -(1 << (T.element_type(self.result.type).bits - 1))
+
+    def limits(self, known):
+        return limits.of_corners(max, *(known(x) or limits.of_type(x.type) for x in self.operands))
 
 
 @D.define("minui", traits=[D.COMMUTATIVE], neutral=-1)
@@ -393,6 +428,9 @@ class MulF(BinaryFloat):
 
     function = np.multiply
 
+    def limits(self, known):
+        return limits.rounded(limits.of_corners(operator.mul, *map(known, self.operands)), self.result.type)
+
 
 @D.define("divf", cost=D.EXPENSIVE)
 class DivF(BinaryFloat):
@@ -416,12 +454,18 @@ class MinNumF(BinaryFloat):
 
     function = extremum(np.fmin)
 
+    def limits(self, known):
+        return limits.of_corners(min, *map(known, self.operands))
+
 
 @D.define("maxnumf", traits=[D.COMMUTATIVE], neutral=np.nan)
 class MaxNumF(BinaryFloat):
     """Maximum; a NaN loses against a number."""
 
     function = extremum(np.fmax)
+
+    def limits(self, known):
+        return limits.of_corners(max, *map(known, self.operands))
 
 
 @D.define("minimumf", traits=[D.COMMUTATIVE], neutral=np.inf)
@@ -430,12 +474,18 @@ class MinimumF(BinaryFloat):
 
     function = extremum(np.minimum)
 
+    def limits(self, known):
+        return limits.of_corners(min, *map(known, self.operands))
+
 
 @D.define("maximumf", traits=[D.COMMUTATIVE], neutral=-np.inf)
 class MaximumF(BinaryFloat):
     """Maximum; a NaN wins."""
 
     function = extremum(np.maximum)
+
+    def limits(self, known):
+        return limits.of_corners(max, *map(known, self.operands))
 
 
 _FLOAT_COMPARISONS = {
@@ -463,7 +513,7 @@ class CmpF(Comparison):
         return holds | unordered if self.predicate[0] == "u" else holds & ~unordered
 
 
-@D.define("select")
+@D.define("select", traits=[D.ANY_WIDTH])
 class Select(D.Elementwise):
     """``condition ? true_value : false_value``, element by element."""
 
@@ -484,6 +534,9 @@ class Select(D.Elementwise):
 
     def axis_info(self, operands, nonnegative):
         return facts.one_of(*operands, T.shape_of(self.result.type))
+
+    def limits(self, known):
+        return limits.hull(known(self.true_value), known(self.false_value))
 
 
 @D.define("select_rarely")

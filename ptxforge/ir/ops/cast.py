@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import ml_dtypes
 import numpy as np
 
 from ptxforge.ir import definition as D
-from ptxforge.ir import facts
+from ptxforge.ir import facts, limits
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.ops.arith import as_unsigned
@@ -56,6 +58,9 @@ class ExtSI(IntegerCast):
             return -x.astype(self.target.numpy)
         return x.astype(self.target.numpy)
 
+    def limits(self, known):
+        return known(self.x) or limits.of_type(self.x.type)
+
 
 @D.define("extui", shows_operand_types=True, nonnegative_if=D.ALWAYS)
 class ExtUI(IntegerCast):
@@ -66,6 +71,10 @@ class ExtUI(IntegerCast):
 
     def evaluate(self, x):
         return as_unsigned(x).astype(self.target.numpy)
+
+    def limits(self, known):
+        found = known(self.x)
+        return found if found is not None and found[0] >= 0 else (0, (1 << T.element_type(self.x.type).bits) - 1)
 
 
 @D.define("trunci", shows_operand_types=True)
@@ -79,6 +88,9 @@ class TruncI(IntegerCast):
         if self.target is T.I1:
             return (x & 1).astype(np.bool_)
         return x.astype(self.target.numpy)
+
+    def limits(self, known):
+        return known(self.x)
 
 
 @D.define("extf", shows_operand_types=True)
@@ -160,6 +172,9 @@ class SIToFP(Cast):
     def evaluate(self, x):
         return _integer_to_float(x, self.target)
 
+    def limits(self, known):
+        return limits.rounded(known(self.x), self.result.type)
+
 
 @D.define("uitofp", shows_operand_types=True)
 class UIToFP(Cast):
@@ -190,7 +205,7 @@ def _int64_to_f64_odd(x: np.ndarray) -> np.ndarray:
     return np.where(negative, -short.astype(np.float64), short.astype(np.float64))
 
 
-@D.define("fptosi", shows_operand_types=True)
+@D.define("fptosi", shows_operand_types=True, traits=[D.ANY_WIDTH])
 class FPToSI(Cast):
     """Float to signed integer, towards zero; saturates, NaN gives 0 (``cvt.rzi``)."""
 
@@ -200,6 +215,10 @@ class FPToSI(Cast):
         return _float_to_integer(
             x, np.dtype(self.target.numpy) if self.target is not T.I1 else np.dtype(np.int8)
         ).astype(self.target.numpy)
+
+    def limits(self, known):
+        found = known(self.x)
+        return None if found is None else (math.trunc(found[0]), math.trunc(found[1]))
 
 
 @D.define("fptoui", shows_operand_types=True)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import math
+from collections.abc import Callable
+
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Operation, Value
-from ptxforge.ir.interfaces import Limits
+from ptxforge.ir.limits import Limits, fit
+from ptxforge.ir.ops.memory import GetNumPrograms, GetProgramId
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.passes.analysis.assumptions import promised_nonnegative
 
@@ -122,29 +127,51 @@ _SHORT = 8
 
 
 def limits(value: Value, depth: int = _SHORT) -> Limits | None:
-    """The limits of every element of ``value`` as a signed integer; nothing is known of what could wrap."""
-    number, op = constant_of(value), value.defining_op
-    if number is not None:
-        found = (number, number) if type(number) is int else None
-    elif depth == 0:
-        found = None
-    elif op is None:
-        found = _of_induction(value, depth)
-    else:
-        found = op.limits(lambda operand: limits(operand, depth - 1))
-    return found if found is not None and _fit(found, T.element_type(value.type)) else None
+    """The limits of every element of ``value``; nothing is known of what could wrap. What follows from more
+    operations than ``depth`` behind each other is not seen (:class:`KnownLimits` sees it)."""
+    found = _of_constant(value)
+    if found is None and depth:
+        op = value.defining_op
+        known = functools.partial(limits, depth=depth - 1)
+        found = _of_induction(value, known) if op is None else op.limits(known)
+    return found if found is not None and fit(found, T.element_type(value.type)) else None
 
 
-def _fit(found: Limits, element: T.Type) -> bool:
-    half = 1 << (element.bits - 1)
-    return -half <= found[0] and found[1] < half
+class KnownLimits:
+    """The limits of all values of a function, in the order of its text: each value is looked at once. With
+    ``programs`` those for a grid of so many programs along each axis."""
+
+    def __init__(self, programs: int = 0) -> None:
+        self.found: dict[Value, Limits | None] = {}
+        self.grid = {GetProgramId: (0, programs - 1), GetNumPrograms: (1, programs)} if programs else {}
+
+    def of(self, value: Value) -> Limits | None:
+        """The limits of ``value``, whose operation has been :meth:`passed`."""
+        if value not in self.found and isinstance(value, BlockArgument):
+            self._note(value, _of_induction(value, self.of))
+        return self.found.get(value)
+
+    def passed(self, op: Operation) -> None:
+        """Remember what is known of the results of ``op``."""
+        if len(op.results) == 1:
+            self._note(op.result, _of_constant(op.result) or self.grid.get(type(op)) or op.limits(self.of))
+
+    def _note(self, value: Value, found: Limits | None) -> None:
+        fits = found is not None and fit(found, T.element_type(value.type))
+        self.found[value] = found if fits else None
 
 
-def _of_induction(value: Value, depth: int) -> Limits | None:
+def _of_constant(value: Value) -> Limits | None:
+    number = constant_of(value)
+    is_number = type(number) is int or (type(number) is float and math.isfinite(number))
+    return (number, number) if is_number else None
+
+
+def _of_induction(value: Value, known: Callable[[Value], Limits | None]) -> Limits | None:
     loop = value.block.parent_op
     if loop is None or not loop.is_counted or value is not loop.induction or _will_be_counted_anew(loop):
         return None
-    lower, upper = limits(loop.lower, depth - 1), limits(loop.upper, depth - 1)
+    lower, upper = known(loop.lower), known(loop.upper)
     step = constant_of(loop.step)
     if lower is None or upper is None or step is None or step <= 0:
         return None

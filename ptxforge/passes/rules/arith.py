@@ -11,7 +11,7 @@ import math
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.definition import COMMUTATIVE, REGISTRY
-from ptxforge.ir.interfaces import Limits
+from ptxforge.ir.limits import Limits
 from ptxforge.ir.ops import arith
 from ptxforge.ir.ops.cast import (
     Bitcast,
@@ -209,11 +209,15 @@ def compared_within_limits(op: arith.CmpI, rewriter: Rewriter) -> bool:
     if isinstance(T.element_type(op.lhs.type), T.PointerType):
         return False
     left = limits(op.lhs)
-    right = limits(op.rhs) if left is not None else None
-    if left is None or right is None or (op.predicate in _SIGNED_OF and min(left[0], right[0]) < 0):
-        return False
-    holds = _decided(_SIGNED_OF.get(op.predicate, op.predicate), left, right)
+    holds = decided(op.predicate, left, limits(op.rhs) if left is not None else None)
     return holds is not None and rewriter.replace(op, rewriter.constant(holds, op.result.type))
+
+
+def decided(predicate: str, left: Limits | None, right: Limits | None) -> bool | None:
+    """Whether a comparison holds for all numbers within the limits, or for none."""
+    if left is None or right is None or (predicate in _SIGNED_OF and min(left[0], right[0]) < 0):
+        return None
+    return _decided(_SIGNED_OF.get(predicate, predicate), left, right)
 
 
 def _decided(predicate: str, left: Limits, right: Limits) -> bool | None:
