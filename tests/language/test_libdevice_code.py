@@ -95,6 +95,29 @@ def test_only_what_the_arguments_take_is_computed(name, low, high):
     assert executed(getattr(libdevice, name), x) - frame <= EXECUTED[name, low, high]
 
 
+BRANCHING = (
+    "lgamma", "tgamma", "erfinv", "erfcinv", "normcdfinv", "erfcx", "cbrt", "rcbrt", "asinh", "acosh", "j0",
+    "j1", "y0", "y1", "cyl_bessel_i0", "cyl_bessel_i1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BRANCHING)
+def test_elements_that_go_other_ways_do_not_disturb_each_other(devices, name):
+    """In order, threads have arguments of one kind; in disorder, of all kinds, also within one."""
+    sizes = np.geomspace(1e-40, 1e38, 60 * ELEMENTS)
+    usual = np.linspace(-12, 12, 64 * ELEMENTS)
+    special = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 2.0]
+    x = np.concatenate([-sizes[::-2], usual, sizes[::2], np.resize(special, 4 * ELEMENTS)]).astype(np.float32)
+    order = np.random.default_rng(4).permutation(len(x))
+    for device in devices:
+        found = []
+        for some in (x, x[order]):
+            placed = [ptxforge.to_device(a, device) for a in (some, some, np.zeros_like(x))]
+            each[1, 1, 1](*placed, FN=getattr(libdevice, name), ARGUMENTS=1, COUNT=len(x))
+            found.append(placed[-1].numpy().view(np.int32))
+        np.testing.assert_array_equal(found[0][order], found[1])
+
+
 @library
 def scaled(x):
     return libdevice.ldexp(x, -libdevice.ilogb(x))

@@ -130,8 +130,8 @@ ASIN = constexpr((
 
 @library
 def arc_sine(size):
-    """(angle, is_large): the arc sine of ``size`` up to 1/2; beyond, that of the root of (1 - size) / 2,
-    which is half the arc cosine of ``size``."""
+    """(angle, is_large): the arc sine of ``size`` up to 1/2; beyond, half its arc cosine, which is the arc
+    sine of the root of (1 - size) / 2."""
     is_large = size > 0.5
     square = arith.where(is_large, math.fma(size, -0.5, 0.5), size * size)
     inverse = inverse_root(arith.maximum(square, 1e-30))
