@@ -203,9 +203,11 @@ def matmul_descriptors(
 def matmul_split_k(
     a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
+    WAITS: tl.constexpr = False,
 ):  # fmt: skip
     """c += a @ b by SPLIT_K programs for each tile, each with every SPLIT_K-th step along k, for products of
-    few tiles. c is zeros before, f32; BLOCK_K · SPLIT_K divides K."""
+    few tiles. c is zeros before, f32; BLOCK_K · SPLIT_K divides K. With WAITS the launch before makes the
+    zeros, and may still be at it when this one starts."""
     tiles_n = tl.cdiv(N, BLOCK_N)
     i = tl.program_id(0) // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
     j = tl.program_id(0) % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -218,7 +220,17 @@ def matmul_split_k(
         a_tile += BLOCK_K * SPLIT_K * stride_ak
         b_tile += BLOCK_K * SPLIT_K * stride_bk
     inside = (i[:, None] < M) & (j[None, :] < N)
+    if WAITS:
+        tl.extra.cuda.gdc_wait()
     tl.atomic_add(c + i[:, None] * stride_cm + j[None, :] * stride_cn, acc, mask=inside, sem="relaxed")
+
+
+@jit
+def zeros(c, n, BLOCK: tl.constexpr):
+    """c = 0, n elements; the launch behind this one may start."""
+    tl.extra.cuda.gdc_launch_dependents()
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(c + i, tl.zeros((BLOCK,), c.dtype.element_ty), mask=i < n)
 
 
 @jit

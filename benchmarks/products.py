@@ -164,20 +164,27 @@ def by_descriptors(size: int, layout: str, name: str = "f16") -> Case:
     )  # fmt: skip
 
 
-def split_k(m: int, n: int, k: int, clean_cache: bool = False) -> Case:
+def split_k(m: int, n: int, k: int, clean_cache: bool = False, ahead: bool = False) -> Case:
     """Few tiles, so programs share them along k and add their results to zeros by atomics. What a flush
-    leaves in the L2 cache to be written is a part of the time unless the cache is clean."""
+    leaves in the L2 cache to be written is a part of the time unless the cache is clean. The product may
+    start ``ahead``, beside the kernel that makes the zeros."""
     plain = matmul_case("", m, n, k, torch.float16, "tf32", SPLIT_K_TILES, 1e-3, out_dtype=torch.float32)
 
     def launch(kernels, data, config):
         a, b, c = data["a"], data["b"], data["c"]
-        c.zero_()
+        options = config
+        if ahead:
+            options = config | {"WAITS": True, "launch_pdl": True}
+            kernels.zeros[(-(-m * n // 1024),)](c, m * n, BLOCK=1024, num_warps=4)
+        else:
+            c.zero_()
         grid = (-(-m // config["BLOCK_M"]) * -(-n // config["BLOCK_N"]), config["SPLIT_K"])
-        kernels.matmul_split_k[grid](a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride(), **config)
+        kernels.matmul_split_k[grid](a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride(), **options)
 
+    how = f"{', zeros beside it' if ahead else ''}{', clean cache' if clean_cache else ''}"
     return Case(
-        f"gemm f16 NN {m}x{n}x{k} split{', clean cache' if clean_cache else ''}", "TFLOP/s", plain.work,
-        plain.make, launch, SPLIT_K_TILES, plain.torch, plain.check, plain.tolerance, clean_cache=clean_cache,
+        f"gemm f16 NN {m}x{n}x{k} split{how}", "TFLOP/s", plain.work, plain.make, launch, SPLIT_K_TILES,
+        plain.torch, plain.check, plain.tolerance, clean_cache=clean_cache,
     )  # fmt: skip
 
 

@@ -217,6 +217,7 @@ def cases() -> list[Case]:
         matmul_case("gemm f16 NN 16x8192x8192", 16, 8192, 8192, f16, "tf32", SKINNY_TILES, 1e-3),
         split_k(16, 8192, 8192),
         split_k(16, 8192, 8192, clean_cache=True),
+        split_k(16, 8192, 8192, clean_cache=True, ahead=True),
         grouped(4, 512, 8192, 8192),
         weights("int8", 4096, 4096, 4096),
         weights("fp8 e4m3", 4096, 4096, 4096),

@@ -28,6 +28,9 @@ ALL       Groups of products finish in order, so this is for loops all of whose 
 ALLOWED   Not where the author forbids it (``disallow_acc_multi_buffer``): each product ends in its iteration.
 OPERANDS  They must stay as they are for one more iteration: tiles in a ring of buffers (which has one more
           than are under way), or from outside of the loop; no registers.
+STORED    What threads loaded or computed they store to a buffer from outside of the loop, once they have
+          waited for the last product. Where loads for one tile run ahead in registers, there are two
+          buffers: threads store to the other one meanwhile, and wait in front of the next product.
 """
 
 from __future__ import annotations
@@ -38,9 +41,10 @@ from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import ALLOCATES, COPIES, MEETING, SAME_MEMORY, TENSORS
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.memory import Barrier
-from ptxforge.ir.ops.shared import LocalAlloc, LocalStore
+from ptxforge.ir.ops.shared import LocalAlloc, LocalStore, MemDescIndex, NextSlot
 from ptxforge.ir.ops.warpgroup import DotWait
 from ptxforge.ir.warps import warps_around
+from ptxforge.passes.analysis.spare_memory import has_room_twice
 from ptxforge.passes.products_in_parts import carry_accumulators, in_parts, start_in_parts
 from ptxforge.passes.staggered_products import (
     Product,
@@ -62,10 +66,10 @@ def overlap_products(function: Function, target: Target) -> bool:
         for product in products:
             carry_accumulators(loop, product)
         may_run_on = not loop.disallow_acc_multi_buffer
-        stores = _keep_buffers(loop, products) if may_run_on else []
+        waits_before = _keep_buffers(function, loop, products, target) if may_run_on else None
         sums = _sums(loop) if may_run_on else {}
         if sums:
-            _overlap(loop, sums, stores)
+            _overlap(loop, sums, waits_before)
             changed = True
         else:
             changed |= stagger(loop, warps_around(loop).threads)
@@ -89,21 +93,49 @@ def _is_in_memory(product: Product) -> bool:
     return isinstance(product.start.a.type, T.MemDescType)
 
 
-def _keep_buffers(loop: For, products: list[Product]) -> list[Operation]:
-    """See STORED: the stores of the product's tiles to buffers that are now from outside of the loop, if it
-    can run on then. They stand in front of the product."""
+def _keep_buffers(
+    function: Function, loop: For, products: list[Product], target: Target
+) -> Operation | None:
+    """See STORED: the product's tiles get buffers from outside of the loop, if it can run on then. What waits
+    for the last product, if there are such tiles: the first store, or the product."""
     if len(products) != 1 or sum_of(loop, products[0]) is None:
-        return []
+        return None
     (product,) = products
     tiles = {value: _stored(value, loop) for value in (product.start.a, product.start.b)}
     if not all(tile is not None or _is_lasting(value, loop) for value, tile in tiles.items()):
-        return []
-    stores = []
-    for alloc in dict.fromkeys(tile for tile in tiles.values() if tile is not None):
-        buffer = Builder.at(loop).value(LocalAlloc, type=alloc.result.type)
-        stores.append(Builder.at(product.begin).create(LocalStore, alloc.value, buffer))
-        alloc.replace_with([buffer])
-    return stores
+        return None
+    allocs = list(dict.fromkeys(tile for tile in tiles.values() if tile is not None))
+    if not allocs:
+        return None
+    is_ahead = any(alloc.value in loop.carried for alloc in allocs)
+    slot = _count_slots(loop) if is_ahead and has_room_twice(function, allocs, target) else None
+    stores = [_store_ahead(loop, product, alloc, slot) for alloc in allocs]
+    return stores[0] if slot is None else product.start
+
+
+def _count_slots(loop: For) -> Value:
+    """A carried value that is 0, 1, 0, 1 …"""
+    slot, _ = loop.add_carried(Builder.at(loop).constant(0, T.I32), "buffer")
+    end = loop.body.terminator
+    end.set_operand(loop.carried_index(slot), Builder.at(end).value(NextSlot, slot, count=2))
+    return slot
+
+
+def _store_ahead(loop: For, product: Product, alloc: LocalAlloc, slot: Value | None) -> Operation:
+    """Keep what ``alloc`` has in a buffer from outside of the loop; or in the one that ``slot`` counts, to
+    which it may be stored at once. Gives the store."""
+    type: T.MemDescType = alloc.result.type
+    if slot is None:
+        place = Builder.at(product.begin)
+        buffer = Builder.at(loop).value(LocalAlloc, type=type)
+    else:
+        two = T.MemDescType((2, *type.shape), type.element, type.layout, mutable=True)
+        ring = Builder.at(loop).value(LocalAlloc, type=two)
+        place = Builder.at(alloc)
+        buffer = place.value(MemDescIndex, ring, slot)
+    store = place.create(LocalStore, alloc.value, buffer)
+    alloc.replace_with([buffer])
+    return store
 
 
 def _is_lasting(value: Value, loop: For) -> bool:
@@ -137,14 +169,14 @@ def _is_scalar(op: Operation) -> bool:
     return not op.regions and not any(isinstance(v.type, (T.TensorType, T.FlightType)) for v in values)
 
 
-def _overlap(loop: For, sums: dict[Product, int], stores: list[Operation]) -> None:
+def _overlap(loop: For, sums: dict[Product, int], waits_before: Operation | None) -> None:
     *_, last = sums
     behind = _last_copy(loop)
     for product, index in sums.items():
         carry(loop, index, product, behind)
     op: Operation | None = last.start
-    if stores:
-        op = Builder.at(stores[0]).create(DotWait, pending=0)
+    if waits_before is not None:
+        op = Builder.at(waits_before).create(DotWait, pending=0)
     elif _is_in_memory(last):
         op = Builder.after(op).create(DotWait, pending=len(sums))
     else:

@@ -121,7 +121,7 @@ def _pipeline(
     if following is not None:
         _take_schedule(following.loop)
         rings.read_on(following)
-    _place_dependencies(loop, stage, last)
+    place_dependencies(loop, stage, last)
     if chain is not None:
         turn = _chain_turns(loop, stage, chain)
     elif rings.copies_by_threads and not any(loop.body.of(Product)):
@@ -217,7 +217,7 @@ def _finish(loop: For, rings: Rings, last: For) -> None:
         behind.create(LocalDealloc, buffer)
 
 
-def _place_dependencies(loop: For, stage: dict[Operation, int], last: int) -> None:
+def place_dependencies(loop: For, stage: dict[Operation, int], last: int) -> None:
     """Give every other operation the earliest stage that its users demand: what a stage-s operation needs,
     through operands and carried values, is in stage s at the latest; all else is in the last stage."""
     work: list[tuple[Value, int]] = []

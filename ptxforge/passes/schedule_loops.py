@@ -22,6 +22,8 @@ LOADS       Those that ``pipelined_loads`` names, with their levels. A load of l
 GROUPS      Loads of one group are waited for together. What threads copy is one group. Each tile that TMA
             copies is a group, with the vectors of its stage behind it: a wait of their own, among products
             that are under way, would keep the assembler from starting the next one before they are finished.
+REGISTERS   Where no load is, one of two tiles that threads load by themselves may run ahead in registers
+            (``loads_in_registers.py``).
 SKIPPED     Loops that contain loops, barriers, assertions or prints; ``num_stages`` below 2; a loop that
             yields another carried value unchanged.
 
@@ -29,6 +31,8 @@ What stays where it is although it would pay to run ahead is told in a remark.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function
@@ -38,6 +42,7 @@ from ptxforge.ir.ops.memory import Load
 from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.analysis.pipelined_loads import may_be_pipelined, pipelined_loads
 from ptxforge.passes.analysis.reasons import why_not_ahead
+from ptxforge.passes.loads_in_registers import run_ahead_in_registers
 from ptxforge.passes.tensor_loads import TensorLoads, is_vector
 from ptxforge.support.target import Target
 
@@ -57,12 +62,17 @@ def schedule_loops(function: Function, target: Target) -> bool:
         if stages < 2:
             continue
         by_tma.survey(loop.body.of(Load))
-        levels = pipelined_loads(loop, by_tma.rectangle) if may_be_pipelined(loop) else {}
+        is_free = may_be_pipelined(loop)
+        levels = pipelined_loads(loop, by_tma.rectangle) if is_free else {}
         by_tma.remark({**levels, **dict.fromkeys(op for op in loop.body.of(Load) if op.boxed)})
-        _remark(function, loop, stages, levels)
         if levels:
+            _remark(function, loop, stages, levels)
             _write(loop, stages, levels, by_tma)
-            changed = True
+        else:
+            ahead = run_ahead_in_registers(function, loop, target) if is_free else []
+            _remark(function, loop, stages, ahead)
+            changed |= bool(ahead)
+        changed |= bool(levels)
     return changed
 
 
@@ -88,12 +98,12 @@ def _write_groups(loads: list[Load], by_tma: TensorLoads) -> None:
         load.attributes["group"] = numbers.setdefault(tile, len(numbers))
 
 
-def _remark(function: Function, loop: For, stages: int, levels: dict[Load, int]) -> None:
+def _remark(function: Function, loop: For, stages: int, ahead: Collection[Load]) -> None:
     """Say why loads of the loop do not run ahead."""
     tensors = [op for op in loop.body.of(Load) if isinstance(op.result.type, T.TensorType)]
-    if len(levels) < len(tensors):
+    if len(ahead) < len(tensors):
         has_dot = any(loop.body.of(Product))
-        for place, why, cure in why_not_ahead(loop, tensors, stages, has_dot, levels):
+        for place, why, cure in why_not_ahead(loop, tensors, stages, has_dot, ahead):
             function.remarks.add("not-pipelined", f"{why}; {cure}", place)
 
 

@@ -38,17 +38,16 @@ from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import ALLOCATES, MEETING, STORES
 from ptxforge.ir.ops.arith import AddI
-from ptxforge.ir.ops.control import For, ancestors, loops_around
+from ptxforge.ir.ops.control import ancestors, loops_around
 from ptxforge.ir.ops.convert_layout import unconverted
 from ptxforge.ir.ops.shared import LocalAlloc, LocalStore
 from ptxforge.ir.ops.tensor_store import StoreBox, StoreWait, TensorStore
-from ptxforge.ir.pressure import blocks_with, held_by_products
 from ptxforge.layouts.banks import offsets_of
 from ptxforge.layouts.linear import LANE, WARP
 from ptxforge.layouts.panels import MAX_ALIGNMENT, Panels
 from ptxforge.layouts.shared import Shared
 from ptxforge.passes.analysis.linear_forms import LinearForms, add
-from ptxforge.support import machine
+from ptxforge.passes.analysis.spare_memory import spare_shared_bytes
 from ptxforge.support.target import Target
 
 
@@ -125,7 +124,7 @@ class _Place:
 
 def _places(function: Function, stores: list[_Store], target: Target) -> list[_Place]:
     """See PLACE and ROOM."""
-    room = _room(function, target) - MAX_ALIGNMENT * len(stores)
+    room = spare_shared_bytes(function, target) - MAX_ALIGNMENT * len(stores)
     whole = [_buffer_type(store.op) for store in stores]
     inside = [i for i, store in enumerate(stores) if store.around is not None]
     places = [_Place(type, 1, store.around or store.op) for type, store in zip(whole, stores)]
@@ -138,22 +137,6 @@ def _places(function: Function, stores: list[_Store], target: Target) -> list[_P
             parts = _Place(panel, min(count, whole[i].numel // panel.numel), stores[i].around)
             places[i] = parts if count else at_once
     return places
-
-
-def _room(function: Function, target: Target) -> int:
-    """Bytes beside all other buffers that cost no block on the multiprocessor."""
-    taken = sum(op.result.type.bytes for op in function.walk(LocalAlloc))
-    warps = function.attributes["num_warps"]
-    by_threads = machine.WARPS_PER_MULTIPROCESSOR // warps
-    by_registers = blocks_with(machine.REGISTERS_BESIDE_FLIGHTS + _held(function), machine.WARP_SIZE * warps)
-    blocks = min(target.max_shared_bytes // max(taken, 1), by_threads, by_registers)
-    return target.max_shared_bytes // max(blocks, 1) - taken
-
-
-def _held(function: Function) -> int:
-    """The registers that products of loops take in a thread."""
-    blocks = (region.block for loop in function.walk(For) for region in loop.regions)
-    return max(map(held_by_products, blocks), default=0)
 
 
 def _buffer_type(op: StoreBox) -> T.MemDescType:

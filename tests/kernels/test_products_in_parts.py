@@ -127,23 +127,73 @@ def test_parts_follow_each_other(left, right, block, widen, assemble):
     assert "through registers" in remark and "in flight across iterations" in remark
 
 
-@pytest.mark.parametrize("stages", [1, 3])
-def test_loads_are_under_way_while_the_last_product_is(stages, assemble):
-    artifact = compiled("fp16", "fp16", "i32", (128, 256, 64), stages=stages)
+@pytest.mark.parametrize(("block", "num_warps", "stages"), [
+    ((128, 256, 64), 8, 1),  # no stages
+    ((128, 128, 64), 4, 3),  # no registers
+])  # fmt: skip
+def test_loads_are_under_way_while_the_last_product_is(block, num_warps, stages, assemble):
+    artifact = compiled("fp16", "fp16", "i32", block, stages=stages, num_warps=num_warps)
     assemble(artifact.ptx)
     assert schedule(artifact.ptx) == ["wait 0", "store", "start", "wait 0"]
     body = artifact.ptx[artifact.ptx.index("wgmma.wait_group") :]
     assert "ld.global" not in body[: body.index("wgmma.commit_group")]
 
 
-def test_elements_that_are_loaded_one_by_one_are_stored_in_words():
-    """Pairs of neighbours, where threads store tiles for ``wgmma``."""
-    ptx = compiled("fp16", "fp16", "i32", (128, 128, 64), num_warps=4).ptx
+KINDS = "ld.global", "st.shared", "bar.sync", "wgmma.wait"
+
+
+def loads_and_stores(ptx: str) -> list[str]:
+    """Which the loop has before its product begins, runs of one kind as one, and its barriers."""
     body = ptx[: ptx.index("wgmma.commit_group")]
-    assert "ld.global.b16" in body and "ld.global.b32" not in body
-    assert "st.shared.b32" in body and "st.shared.b16" not in body
+    found = []
+    for line in body[body.rindex("$for_") :].splitlines():
+        kind = next((name for name in KINDS if name in line), None)
+        found += [kind] if kind and found[-1:] != [kind] else []
+    return found
 
 
-def test_a_part_of_one_instruction_is_not_halved():
-    artifact = compiled("fp32", "fp32", "i32:16", (128, 128, 8), num_warps=4)
-    assert schedule(artifact.ptx)[:2] == ["start", "wait 0"]
+@pytest.mark.parametrize("block", [(128, 256, 64), (256, 128, 32), (128, 128, 32)], ids=str)
+def test_loads_of_the_next_tile_are_under_way_while_threads_meet(block, assemble):
+    """Of two tiles that threads store, one is loaded an iteration ahead, between the stores of both."""
+    artifact = compiled("fp16", "fp16", "i32", block, num_warps=8 if 256 in block else 4)
+    assemble(artifact.ptx)
+    assert loads_and_stores(artifact.ptx) == [
+        "ld.global", "st.shared", "ld.global", "st.shared", "wgmma.wait", "bar.sync"
+    ]  # fmt: skip
+    late = [r.message for r in artifact.remarks if r.kind == "not-pipelined"]
+    assert [named in late[0] for named in ("'a'", "'b'")] == [block[0] >= block[1], block[0] < block[1]]
+    assert len(late) == 1
+
+
+@ptxforge.jit
+def masked_product(a, b, c, K, stride_a, stride_b, BM: tl.constexpr, BK: tl.constexpr, MARK: tl.constexpr):
+    """a @ b, both masked along k, and b by ones; MARK overwrites b, which the next iteration loads."""
+    i = tl.arange(0, BM)
+    k = tl.arange(0, BK)
+    acc = tl.zeros((BM, BM), tl.float32)
+    for start in range(0, K, BK):
+        inside = start + k < K
+        x = tl.load(a + i[:, None] * stride_a + (start + k)[None, :], mask=inside[None, :], other=0)
+        y = tl.load(b + (start + k)[:, None] * stride_b + i[None, :], mask=inside[:, None], other=1)
+        if MARK:
+            tl.store(b + (start + BK + k)[:, None] * stride_b + i[None, :], y)
+        acc = tl.dot(x, y, acc)
+    tl.store(c + i[:, None] * BM + i[None, :], acc)
+
+
+@pytest.mark.parametrize("k", [1, 32, 100])
+def test_masks_of_what_runs_ahead(execute, k):
+    a, b, c = draw(128, 128, k, np.float16, np.float16, rows=1)
+    expected = a[:, :k].astype(np.float32) @ b[:, :128].astype(np.float32)
+    arguments, constants = (a, b, c, k, a.shape[1], b.shape[1]), {"BM": 128, "BK": 32, "MARK": False}
+    for (out,) in execute(masked_product, (1,), arguments, constants, outputs=[2]):
+        np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("mark", [False, True])
+def test_what_the_loop_writes_is_not_loaded_ahead(mark):
+    signature = {"a": "*fp16:16", "b": "*fp16:16", "c": "*fp32:16"}
+    signature |= dict.fromkeys(("K", "stride_a", "stride_b"), "i32")
+    constants = {"BM": 128, "BK": 32, "MARK": mark}
+    artifact = ptxforge.compile(masked_product, signature=signature, constants=constants, target="sm_90a")
+    assert ("2 stages" in next(r.message for r in artifact.remarks if r.kind == "product")) is not mark

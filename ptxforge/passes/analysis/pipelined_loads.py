@@ -53,6 +53,14 @@ def loads_behind_stores(loop: For, by_tma: ByTma) -> tuple[Operation, ...]:
     return tuple(op for op in moved if "global" in op.get_effects().reads)
 
 
+def may_run_ahead(loop: For, load: Load) -> bool:
+    """Whether ADDRESSES and MEMORY let ``load`` move to the iteration before its own."""
+    written = _written(loop, _is_asked_for(loop))
+    behind = _behind(loop, load, [load])
+    is_free = written is not None and load not in behind and not load.volatile
+    return is_free and all(_may_move(op, written) for op in (load, *behind))
+
+
 def may_be_pipelined(loop: For) -> bool:
     """Whether nothing else in a loop keeps its loads from running ahead (SKIPPED of ``schedule_loops``)."""
     for op in loop.body.walk():
