@@ -8,7 +8,7 @@ import io
 import re
 import tokenize
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -40,14 +40,16 @@ def long_rows(text: str, limit: int) -> list[int]:
 def unused_imports(text: str) -> list[str]:
     """Names that a module imports and does not use."""
     tree = ast.parse(text)
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | set(_exported(tree))
-    excused = rows_with_noqa(text, "F401")
-    return [name for rows, name in _imported(tree) if name not in used and not excused & rows]
+    nodes = list(ast.walk(tree))
+    used = {node.id for node in nodes if isinstance(node, ast.Name)} | set(_exported(tree))
+    unused = [(rows, name) for rows, name in _imported(nodes) if name not in used]
+    excused = rows_with_noqa(text, "F401") if unused else set()
+    return [name for rows, name in unused if not excused & rows]
 
 
-def _imported(tree: ast.Module) -> Iterator[tuple[set[int], str]]:
+def _imported(nodes: Iterable[ast.AST]) -> Iterator[tuple[set[int], str]]:
     """(rows of the statement's beginning and of the name, name) of each import."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
             continue
         if isinstance(node, (ast.Import, ast.ImportFrom)):

@@ -80,7 +80,9 @@ def same_meaning(
 ) -> None:
     """Both leave the same, up to the order of sums."""
     for seed in seeds:
-        for a, b in zip(
-            meaning(one, integers, grid, seed), meaning(other, integers, grid, seed), strict=True
-        ):
-            np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol=rtol, atol=rtol)
+        assert_close(meaning(one, integers, grid, seed), meaning(other, integers, grid, seed), rtol)
+
+
+def assert_close(one: list[np.ndarray], other: list[np.ndarray], rtol: float) -> None:
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol=rtol, atol=rtol)
