@@ -138,8 +138,8 @@ def body_of(function: Function) -> list:
 
 
 def way_to_dot(function: Function) -> list:
-    """The operations from what brings b into the loop to the dot, each the first operand's maker."""
-    (dot,) = [op for op in body_of(function) if isinstance(op, Dot)]
+    """The operations from what brings b into the loop to the (last) dot, each the first operand's maker."""
+    *_, dot = [op for op in body_of(function) if isinstance(op, Dot)]
     way = [dot.b.defining_op]
     while not isinstance(way[-1], (Load, LocalLoad)):
         way.append(way[-1].operands[0].defining_op)
@@ -190,7 +190,7 @@ def test_pipelined_operand_is_read_from_a_view_of_what_was_copied(name):
     element, chain, _ = CHAINS[name]
     function = after(expand_loops, chain, element)
     read, *work = way_to_dot(function)
-    assert isinstance(read.source.defining_op, MemDescTrans)
+    assert isinstance(read.source.defining_op.source.defining_op, MemDescTrans)
     layout = read.result.type.layout
     assert layout == DotOperand(1, layout.parent, 32 // read.result.type.element.bits)
     assert not [op for op in body_of(function) if isinstance(op, (ConvertLayout, Trans, Load))]
