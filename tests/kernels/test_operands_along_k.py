@@ -123,10 +123,10 @@ def test_exponentials(execute, assemble, steps):
 @pytest.mark.parametrize("stages", [2, 4])
 @pytest.mark.parametrize("kind", ["vector", "groups", "sums"])
 def test_two_warpgroups(execute, kind, stages):
-    m, n, k = 128, 128, 192
+    m, n, k = 128, 256, 192
     a, b, s, stride, expected = draw(kind, m, n, k, 64)
     arguments = (a, b, np.ones((m, n), np.float32), s, k, a.shape[1], n, n, stride)
-    constants = {"KIND": kind, "BM": 128, "BN": 128, "BK": 64, "STAGES": stages, "GROUP": GROUP}
+    constants = {"KIND": kind, "BM": 128, "BN": 256, "BK": 64, "STAGES": stages, "GROUP": GROUP}
     for (out,) in execute(product, (1, 1), arguments, constants, outputs=[2], num_warps=8):
         np.testing.assert_array_equal(out, expected)
 
