@@ -67,7 +67,7 @@ def overlap_products(function: Function, target: Target) -> bool:
             carry_accumulators(loop, product)
         may_run_on = not loop.disallow_acc_multi_buffer
         waits_before = _keep_buffers(function, loop, products, target) if may_run_on else None
-        sums = _sums(function, loop) if may_run_on else {}
+        sums = _sums(function, loop, target) if may_run_on else {}
         if sums:
             _overlap(loop, sums, waits_before)
             changed = True
@@ -76,21 +76,22 @@ def overlap_products(function: Function, target: Target) -> bool:
     return changed
 
 
-def _sums(function: Function, loop: For) -> dict[Product, int]:
+def _sums(function: Function, loop: For, target: Target) -> dict[Product, int]:
     """All products of the loop, in order, and the carried values that they are added to; none if one of them
     is no SUM with lasting OPERANDS."""
     found: dict[Product, int] = {}
     products = products_of(loop)
     for product in products:
         index = carried_by(loop, product)
-        if index is None or not (_is_in_memory(product) or _runs_in_parts(function, loop, products)):
+        may_run_on = _is_in_memory(product) or _runs_in_parts(function, loop, products, target)
+        if index is None or not may_run_on:
             return {}
         found[product] = index
     return found
 
 
-def _runs_in_parts(function: Function, loop: For, products: list[Product]) -> bool:
-    return len(products) == 1 and in_parts(function, loop, products[0])
+def _runs_in_parts(function: Function, loop: For, products: list[Product], target: Target) -> bool:
+    return len(products) == 1 and in_parts(function, loop, products[0], target)
 
 
 def _is_in_memory(product: Product) -> bool:

@@ -33,7 +33,8 @@ OPERAND   is computed in registers, element by element, from tiles that are read
           they are, cast, two elements taken from each: ``parts_of_operands.py``), from what is the same along
           k (constants, scales of the operand's rows), and from what each half can take from registers: what
           is loaded or added up along k is computed as a whole, while the last iteration's product runs.
-ROOM      What is computed as a whole lives beside the registers of both parts: only where there are enough.
+ROOM      What is computed as a whole lives beside the registers of both parts: only where there are enough,
+          and where that costs no block on the multiprocessor, which would work while this one waits.
 PARTS     Each half is at least one instruction deep along k.
 """
 
@@ -44,15 +45,16 @@ from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import ALLOCATES, ANY_LAYOUT, REARRANGING, SAME_MEMORY
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.shared import LocalLoad, MemDescSubslice
+from ptxforge.ir.ops.shared import LocalAlloc, LocalLoad, MemDescSubslice
 from ptxforge.ir.ops.warpgroup import DotAsync, DotWait
-from ptxforge.ir.pressure import held_in_front, registers_of, room
+from ptxforge.ir.pressure import blocks_with, held_in_front, registers_of, room
 from ptxforge.ir.warps import warps_around
 from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import DotOperand
 from ptxforge.passes.parts_of_operands import Cutter, Part
 from ptxforge.passes.staggered_products import Product, carried_by, lasts
 from ptxforge.support import machine
+from ptxforge.support.target import Target
 
 _MOVES = frozenset((ANY_LAYOUT, REARRANGING))
 """The traits of a change of layout."""
@@ -109,7 +111,7 @@ def _moved(b: Builder, value: Value, moves: list[Operation]) -> Value:
     return value
 
 
-def in_parts(function: Function, loop: For, product: Product) -> bool:
+def in_parts(function: Function, loop: For, product: Product, target: Target) -> bool:
     """Whether ``product``, the only one of ``loop``, is one for the rules above."""
     start = product.start
     depth = wgmma.K_BYTES * 8 // start.b.type.element.bits
@@ -120,7 +122,7 @@ def in_parts(function: Function, loop: For, product: Product) -> bool:
         return False
     cutter = _cutter(loop)
     held = [cutter.held(part, layout) for part in _parts_of_left(start)]
-    return None not in held and (not any(held) or _has_room(function, loop, product))
+    return None not in held and (not any(held) or _has_room(function, loop, product, target))
 
 
 def _cutter(loop: For) -> Cutter:
@@ -139,12 +141,16 @@ def _held_for(read: LocalLoad, loop: For) -> int | None:
     return registers_of(op.value.type) if is_own else None
 
 
-def _has_room(function: Function, loop: For, product: Product) -> bool:
+def _has_room(function: Function, loop: For, product: Product, target: Target) -> bool:
     """See ROOM."""
-    start, sums = product.start, registers_of(product.total.type)
-    beside = held_in_front(function, start, without=product.begin.value)
-    needed = sums + beside + registers_of(start.a.type) + machine.REGISTERS_BESIDE_FLIGHTS
-    return needed <= room(warps_around(loop).threads)
+    threads, start = warps_around(loop).threads, product.start
+    fragments = registers_of(start.a.type)
+    live = registers_of(product.total.type) + held_in_front(function, start, without=product.begin.value)
+    words = live + fragments + machine.REGISTERS_BESIDE_FLIGHTS
+    shared = sum(op.result.type.bytes for op in function.walk(LocalAlloc))
+    most = min(machine.BLOCKS_THAT_HIDE_A_WAIT, target.max_shared_bytes // max(shared, 1))
+    keeps_blocks = min(most, blocks_with(words, threads)) <= blocks_with(words + fragments, threads)
+    return words <= room(threads) and keeps_blocks
 
 
 def _parts_of_left(start: DotAsync) -> list[Part]:

@@ -123,15 +123,15 @@ def test_exponentials(execute, assemble, steps):
 @pytest.mark.parametrize("stages", [2, 4])
 @pytest.mark.parametrize("kind", ["vector", "groups", "sums"])
 def test_two_warpgroups(execute, kind, stages):
-    m, n, k = 128, 128, 192
+    m, n, k = 128, 256, 192
     a, b, s, stride, expected = draw(kind, m, n, k, 64)
     arguments = (a, b, np.ones((m, n), np.float32), s, k, a.shape[1], n, n, stride)
-    constants = {"KIND": kind, "BM": 128, "BN": 128, "BK": 64, "STAGES": stages, "GROUP": GROUP}
+    constants = {"KIND": kind, "BM": 128, "BN": 256, "BK": 64, "STAGES": stages, "GROUP": GROUP}
     for (out,) in execute(product, (1, 1), arguments, constants, outputs=[2], num_warps=8):
         np.testing.assert_array_equal(out, expected)
 
 
-def compiled(kind: str, block=(128, 128, 64), num_warps=8, stages=3) -> ptxforge.Artifact:
+def compiled(kind: str, block=(128, 256, 64), num_warps=8, stages=3) -> ptxforge.Artifact:
     signature = {"a": "*fp16:16", "b": "*fp16:16", "c": "*fp32:16", "s": "*fp16", "K": "i32:16"}
     signature |= {"s": {"mask": "*u8", "gathered": "*i32"}.get(kind, "*fp16")}
     signature |= {"stride_a": "i32" if kind == "widened" else "i32:16", "stride_b": "i32:16"}
@@ -173,6 +173,13 @@ def test_registers_that_are_read_are_kept(kind, is_copied):
     assert len(words) == 16
     assert words == set(re.findall(r"@%p\d+ or\.b32 (%r\d+)", body)) or not is_copied
     assert is_copied or not re.search(r"@%p\d+ or\.b32", body)
+
+
+def test_a_second_block_is_not_given_up(assemble):
+    """One of two blocks multiplies while the other one waits."""
+    artifact = compiled("vector", (128, 128, 64))
+    assemble(artifact.ptx)
+    assert "waited for in its iteration" in str(artifact.remarks)
 
 
 def test_a_product_that_would_take_too_many_registers_is_waited_for(assemble):
