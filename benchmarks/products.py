@@ -166,8 +166,8 @@ def by_descriptors(size: int, layout: str, name: str = "f16") -> Case:
 
 def split_k(m: int, n: int, k: int, clean_cache: bool = False, ahead: bool = False) -> Case:
     """Few tiles, so programs share them along k and add their results to zeros by atomics. What a flush
-    leaves in the L2 cache to be written is a part of the time unless the cache is clean. The product may start
-    ``ahead``, beside the kernel that makes the zeros."""
+    leaves in the L2 cache to be written is a part of the time unless the cache is clean. The product may
+    start ``ahead``, beside the kernel that makes the zeros."""
     plain = matmul_case("", m, n, k, torch.float16, "tf32", SPLIT_K_TILES, 1e-3, out_dtype=torch.float32)
 
     def launch(kernels, data, config):

@@ -33,7 +33,7 @@ from __future__ import annotations
 import attrs
 
 from ptxforge.ir.core import Function, Operation
-from ptxforge.ir.definition import ALLOCATES
+from ptxforge.ir.definition import ALLOCATES, READS_GLOBAL
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shared import LocalAlloc
@@ -85,8 +85,9 @@ def _tile(buffer: Operation | None, start: Operation, loop: For) -> _Tile | None
     if not is_own or buffer.value is None or buffer.result.users != [start]:
         return None
     load = buffer.value.defining_op
-    is_loaded = isinstance(load, Load) and load.parent is loop.body and load.result.has_one_use
-    return _Tile(load, buffer) if is_loaded else None
+    if load is None or load.get_effects() != READS_GLOBAL:
+        return None
+    return _Tile(load, buffer) if load.parent is loop.body and load.result.has_one_use else None
 
 
 def _have_room(function: Function, loop: For, tiles: tuple[_Tile, _Tile], target: Target) -> bool:
