@@ -30,8 +30,7 @@ traits      ``ELEMENTWISE`` (acts element by element: all tensors have one shape
             of its result are equal: its operand, or its attribute ``value``), ``ALLOCATES`` (its result is
             memory that it takes from what a block shares), ``UNORDERED`` (the hardware does it by itself,
             without order with what threads read from global memory), ``MEETING`` (threads wait for each other
-            there, and do nothing else), ``ANY_WIDTH`` (of integers that a narrower type holds, as it does its
-            result, it makes the same in that type).
+            there, and do nothing else), ``ANY_WIDTH`` (computes the same in any type that holds all numbers).
             Those of a base class are inherited: ``Elementwise`` has the first, and an ``infer`` and a
             ``check`` to go with it.
 cost        what computing an element takes: ``FREE`` (nothing: constants, other names of registers),
@@ -43,7 +42,7 @@ axis_info   of an integer or pointer result: how long it runs, what divides it, 
             from what is known of the operands (``ir/facts.py``). Without it, equal operands give equal
             results.
 addends     what it is the sum of, where it is one. ``neutral`` is the number that it combines with any other
-            to that other.
+            to that other. ``limits``: between which numbers it lies, by those of the operands.
 result_dim  along which dimension of the results lies what an operand has along one.
 scratch_bytes  of shared memory that it needs while it runs. ``ir/interfaces.py`` has all that passes ask.
 infer       classmethod ``infer(operand_types, attributes) -> list of result types``; operand types carry
@@ -452,15 +451,14 @@ def define(
     cost: str = CHEAP,
     nonnegative_if: str = "",
     neutral: int | float | None = None,
+    limits: Callable[..., Any] | None = None,
 ) -> Callable[[type[Operation]], type[Operation]]:
-    """Class decorator: register an operation. ``removed_by`` names the pass after which it no longer
-    exists."""
+    """Class decorator: register an operation. After the pass ``removed_by`` it no longer exists."""
 
     def register(cls: type[Operation]) -> type[Operation]:
         if name in REGISTRY:
             raise TypeError(f"operation '{name}' is defined twice")
-        unknown = frozenset(traits) - TRAITS
-        if unknown:
+        if unknown := frozenset(traits) - TRAITS:
             raise TypeError(f"operation '{name}' has unknown traits {sorted(unknown)}")
         fields = _collect_fields(cls)
         singles = [f for f in fields if isinstance(f, OperandField)]
@@ -471,10 +469,9 @@ def define(
                 field.at(index)
         if effects is PURE and cls.get_effects is not Operation.get_effects:
             raise TypeError(f"operation '{name}' may have effects, but is defined without")
-        cls.name, cls.effects = name, effects
-        cls.cost, cls.nonnegative_if = cost, nonnegative_if
-        if neutral is not None:
-            cls.neutral = neutral
+        cls.name, cls.effects, cls.cost, cls.nonnegative_if = name, effects, cost, nonnegative_if
+        cls.neutral = cls.neutral if neutral is None else neutral
+        cls.between = staticmethod(limits) if limits else cls.between
         cls.traits = cls.traits | frozenset(traits)
         cls.is_terminator = TERMINATOR in cls.traits
         cls.definition = Definition(

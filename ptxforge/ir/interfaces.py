@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptxforge.ir.facts import AxisInfo, pointwise, unknown
-from ptxforge.ir.limits import Limits
+from ptxforge.ir.limits import Limits, of_type
 
 if TYPE_CHECKING:
     from ptxforge.ir.core import Value
@@ -113,11 +113,17 @@ class Interfaces:
             self.nonnegative_if == "all" and all(map(known, self.operands))
         )
 
+    between: Callable[..., Limits | None] | None = None
+    """What the limits of its operands say of its result; where nothing is known of an integer, they are those
+    of its type."""
+
     def limits(self, known: Callable[[Value], Limits | None]) -> Limits | None:
         """The least and the greatest that an element of a result can be, given what is ``known`` of the
         operands, if nothing wraps (``ir/limits.py``); None when that is not known."""
         if "rearranging" in self.traits:
             return known(self.operands[0])
+        if self.between is not None:
+            return self.between(*(known(x) or of_type(x.type) for x in self.operands))
         if not self.addends:
             return None
         (first, _), (second, sign) = self.addends

@@ -9,6 +9,7 @@ out fits the type (``fit``).
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -31,9 +32,12 @@ def fit(found: Limits, element: T.Type) -> bool:
     return -half <= found[0] and found[1] < half
 
 
-def of_type(type: T.Type) -> Limits:
-    """Of all integers of an element type, signed."""
-    half = 1 << (T.element_type(type).bits - 1)
+def of_type(type: T.Type) -> Limits | None:
+    """Of all integers of an element type, signed; floats and pointers have none."""
+    element = T.element_type(type)
+    if not isinstance(element, T.ScalarType) or element.is_float:
+        return None
+    half = 1 << (element.bits - 1)
     return -half, half - 1
 
 
@@ -61,7 +65,22 @@ def rounded(found: Limits | None, type: T.Type) -> Limits | None:
     return found[0] - margin, found[1] + margin
 
 
-def quotient(left: Limits, right: Limits | None) -> Limits | None:
+def product(left: Limits | None, right: Limits | None) -> Limits | None:
+    """Of a product."""
+    return of_corners(operator.mul, left, right)
+
+
+def least(left: Limits | None, right: Limits | None) -> Limits | None:
+    """Of a minimum."""
+    return of_corners(min, left, right)
+
+
+def greatest(left: Limits | None, right: Limits | None) -> Limits | None:
+    """Of a maximum."""
+    return of_corners(max, left, right)
+
+
+def quotient(left: Limits | None, right: Limits | None) -> Limits | None:
     """Of a quotient by what is greater than 0, truncated."""
     if right is None or right[0] <= 0:
         return None
@@ -83,15 +102,24 @@ def conjunction(left: Limits | None, right: Limits | None) -> Limits | None:
     return (0, min(most)) if most else None
 
 
-def combined_bits(left: Limits | None, right: Limits | None) -> Limits | None:
+def either(left: Limits | None, right: Limits | None) -> Limits | None:
     """Of bits that either of two numbers has, or one of them."""
     if left is None or right is None or min(left[0], right[0]) < 0:
         return None
     return 0, (1 << max(left[1], right[1]).bit_length()) - 1
 
 
-def shifted(number: Limits | None, by: Limits | None, function: Callable[[int, int], int]) -> Limits | None:
-    """Of a shift by a constant from 0 to 31."""
+def shifted_left(number: Limits | None, by: Limits | None) -> Limits | None:
+    """Of a shift to the left by a constant from 0 to 31."""
+    return _shifted(operator.lshift, number, by)
+
+
+def shifted_right(number: Limits | None, by: Limits | None) -> Limits | None:
+    """Of a shift to the right, with the sign, by a constant from 0 to 31."""
+    return _shifted(operator.rshift, number, by)
+
+
+def _shifted(shift: Callable[[int, int], int], number: Limits | None, by: Limits | None) -> Limits | None:
     if number is None or by is None or by[0] != by[1] or not 0 <= by[0] < 32:
         return None
-    return function(number[0], by[0]), function(number[1], by[0])
+    return shift(number[0], by[0]), shift(number[1], by[0])

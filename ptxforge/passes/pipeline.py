@@ -114,8 +114,8 @@ TILE: tuple[Pass, ...] = (
     ),
     Pass(
         use_limits, "tile",
-        why="after unrolling: of an index that a loop carries nothing is known; and after the row above, which "
-        "finds minima and maxima",
+        why="after unrolling, for of an index that a loop carries nothing is known; after the row above, "
+        "which finds minima and maxima",
     ),
     Pass(
         cse, "tile", settles=True,

@@ -13,14 +13,14 @@
     %m = constant {value = true}
     %w = maxnumf %f, %zero : tensor<64xf32>
 
-NARROW   64-bit integers that fit 32 bits are computed in 32: an operation on 64 bits takes two instructions or
-         more, and two registers. Where they come from, and whoever needs 64 bits, converts.
+NARROW   64-bit integers that fit 32 bits are computed in 32: an operation on 64 bits takes two instructions
+         or more, and two registers. Where they come from, and whoever needs 64 bits, converts.
 DECIDED  Comparisons of numbers that do not overlap.
 NATURAL  Quotients and remainders of indices that are not negative need no correction for a sign. (Index
          arithmetic does not wrap, see ``ir.ops.memory``: what is not negative for many programs is not for
          more. A hash of a program's index wraps before.)
-NUMBERS  A minimum or maximum of floats that are no NaN is the one that does not ask: between 0 and 1 it is part
-         of another instruction.
+NUMBERS  A minimum or maximum of floats that are no NaN is the one that does not ask: between 0 and 1 it is
+         part of another instruction.
 
 Limits are followed through as many operations as there are: a search in a table of 2**k entries, written out,
 computes with 64-bit indices k times. What becomes constant by it is folded (``canonicalize``). Kernels with

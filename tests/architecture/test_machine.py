@@ -46,6 +46,7 @@ ELSEWHERE = {
     "passes/multicast_loads.py": ("LEAST_ROWS", "the rows of a swizzle"),
     "passes/plan_ctas.py": ("_MOST_TWINS", "how many copies an analysis makes"),
     "passes/rematerialization.py": ("_MAX_DEPTH", "how deep a search goes"),
+    "passes/use_limits.py": ("_PROGRAMS", "how many programs an analysis looks at"),
     "passes/tensor_loads.py": ("MOST_ROWS", "what a tensor map can describe, as the driver says"),
 }
 """Files with numbers of their own at module level, their names, and what they are: parts of algorithms,

@@ -1,5 +1,5 @@
-"""What follows from the numbers between which values lie: shorter integers, comparisons that are known, minima
-and maxima that meet no NaN, divisions of what is not negative."""
+"""What follows from the numbers between which values lie: shorter integers, comparisons that are known,
+minima and maxima that meet no NaN, divisions of what is not negative."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def search(x, table, out, BLOCK: tl.constexpr):
 
 
 def test_a_search_is_done_in_32_bits():
-    """Sums, halves and choices of 32 bits, and no test of an index but the last one's, which alone may be 64."""
+    """Sums, halves and choices of 32 bits, and no test of an index but the last one's: it alone may be 64."""
     ptx = compile_function(search, SEARCH, {"BLOCK": 128}, "sm_90a").asm["ptx"]
     assert not re.search(r"(add|shr|selp|setp)\.\w*[bsu]64 (?!%q\d+, %q\d+, %q\d+;)", ptx)
     assert not re.search(r"(shr|selp)\.\w*64|setp\.\w+\.s64", ptx)
@@ -190,8 +190,8 @@ def rows_and_columns(x, out, BLOCK: tl.constexpr):
 
 
 def test_divisions_of_indices_by_powers_of_two():
-    """A shift for two quotients four apart, a mask for each remainder, and one where a multiple of the divisor
-    lies between two indices."""
+    """A shift for two quotients four apart, a mask for each remainder, and one where a multiple of the
+    divisor lies between two indices."""
     signature = {"x": "*fp32:16", "out": "*fp32:16"}
     ptx = compile_function(rows_and_columns, signature, {"BLOCK": 1024}, "sm_90a").asm["ptx"]
     assert len(re.findall(r"shr\.", ptx)) == 1

@@ -30,6 +30,7 @@ from ptxforge.codegen_ptx.lower.elementwise import (
     width_of,
     zero_extended,
 )
+from ptxforge.codegen_ptx.lower.choices import choose, exclusive
 from ptxforge.codegen_ptx.lower.floats import Product, binary, compare, contract, multiply, to_f32
 from ptxforge.codegen_ptx.lower.math_f32 import Float32
 from ptxforge.codegen_ptx.lower.math_f64 import Float64
@@ -105,6 +106,8 @@ def bitwise(b: Builder, name: str, x, y, width: int = 32):
         if y == -1 and name == "and":
             return x
     x, y = b.plain(x), b.plain(y)
+    if name == "xor" and isinstance(y, Register):
+        return exclusive(b, x, y, width)
     if isinstance(y, Register) and y < x:
         x, y = y, x
     found = b.pure(f"{name}.b{width} %s, %s, %s;", integer_class(width), x, y)
@@ -369,23 +372,6 @@ def select(ctx: Lowering, op: ops.Select) -> None:
         return
     kind = register_class(element)
     elementwise(ctx, op, lambda c, x, y: choose(b, c, x, y, kind))
-
-
-def choose(b: Builder, condition, x, y, kind: str):
-    """``condition ? x : y`` in a register of class ``kind``."""
-    if isinstance(condition, int):
-        return x if condition else y
-    if x == y:
-        return x
-    if isinstance(x, Pointer) or isinstance(y, Pointer):
-        x, y = whole(b, x), whole(b, y)
-    if kind == "h":
-        return b.pure("selp.b16 %s, %s, %s, %s;", "h", b.register(x, "h"), b.register(y, "h"), condition)
-    if isinstance(x, tuple) and isinstance(y, tuple) and x[1] == y[1]:
-        root = b.pure(f"selp.b{64 if kind == 'q' else 32} %s, %s, %s, %s;", kind, x[0], y[0], condition)
-        return (root, x[1])
-    width = 64 if kind in "qd" else 32
-    return b.pure(f"selp.b{width} %s, %s, %s, %s;", kind, b.plain(x), b.plain(y), condition)
 
 
 def _select_predicate(b: Builder, condition, x, y):

@@ -325,7 +325,9 @@ def reinterpreted(b: Builder, x, source: T.Type, target: T.Type):
     x = b.plain(x)
     if {old, new} == {"h", "r"}:
         return b.pure("cvt.u32.u16 %s, %s;" if new == "r" else "cvt.u16.u32 %s, %s;", new, x)
-    return b.pure(f"mov.b{64 if new in 'qd' else 32} %s, %s;", new, x)
+    found = b.known(("bits", x, new)) or b.pure(f"mov.b{64 if new in 'qd' else 32} %s, %s;", new, x)
+    b.remember(("bits", found, old), x)
+    return found
 
 
 def _bits_of_constant(x) -> int:

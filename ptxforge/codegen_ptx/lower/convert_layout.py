@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ptxforge.codegen_ptx.lower.arith import choose
+from ptxforge.codegen_ptx.lower.choices import choose
 from ptxforge.codegen_ptx.lower.exchange import barrier, from_word, shuffle, to_word
 from ptxforge.codegen_ptx.lower.indices import group_number, thread_bit, thread_columns, thread_xor
 from ptxforge.codegen_ptx.lower.packing import pack, unpack

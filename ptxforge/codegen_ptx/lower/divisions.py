@@ -214,7 +214,9 @@ def remainders(
     }
     if bits == 64:
         found |= narrow_first(b, [pair for pair in pairs if pair not in found], False, signed)
-    return [found[pair] if pair in found else divide(b, *pair, bits, False, signed, natural) for pair in pairs]
+    rest = (pair for pair in dict.fromkeys(pairs) if pair not in found)
+    found |= {pair: divide(b, *pair, bits, False, signed, natural) for pair in rest}
+    return [found[pair] for pair in pairs]
 
 
 def _by_one(b: Builder, dividends: list, divisor, bits: int, signed: bool) -> dict:

@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ptxforge.codegen_ptx.lower import exchange
-from ptxforge.codegen_ptx.lower.arith import choose
+from ptxforge.codegen_ptx.lower.choices import choose
 from ptxforge.codegen_ptx.lower.combining import Columns, Combiner
 from ptxforge.codegen_ptx.lower.indices import (
     lane_id,

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from attrs import evolve
 
-from ptxforge.codegen_ptx.lower.arith import bitwise, choose, integer_compare
+from ptxforge.codegen_ptx.lower.arith import bitwise, integer_compare
+from ptxforge.codegen_ptx.lower.choices import choose
 from ptxforge.codegen_ptx.lower.indices import owner
 from ptxforge.codegen_ptx.lower.packing import fresh_words, unpack, words_of
 from ptxforge.codegen_ptx.lower.shared_tile import (

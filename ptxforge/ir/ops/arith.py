@@ -7,13 +7,13 @@ truncates towards zero; a shift by the width or more gives 0 (``shrsi``: the sig
 
 from __future__ import annotations
 
-import operator
-
 import numpy as np
 
 from ptxforge.ir import definition as D
-from ptxforge.ir import facts, limits
+from ptxforge.ir import facts
+from ptxforge.ir import limits as between
 from ptxforge.ir import types as T
+from ptxforge.ir.ops.division import divide, remainder
 from ptxforge.ir.ops.extrema import extremum
 from ptxforge.ir.ops.integer_division import quotient, remainder
 
@@ -62,7 +62,7 @@ class BinaryFloat(D.Elementwise):
     function = None
 
     def limits(self, known):
-        return limits.rounded(super().limits(known), self.result.type)
+        return between.rounded(super().limits(known), self.result.type)
 
     def evaluate(self, x, y):
         with np.errstate(all="ignore"):
@@ -117,12 +117,12 @@ class SubI(BinaryInt):
         return ((self.lhs, 1), (self.rhs, -1))
 
 
-@D.define("muli", traits=[D.COMMUTATIVE, D.ADDRESSING, D.ANY_WIDTH], nonnegative_if=D.ALL, neutral=1)
+@D.define(
+    "muli", traits=[D.COMMUTATIVE, D.ADDRESSING, D.ANY_WIDTH], nonnegative_if=D.ALL, neutral=1,
+    limits=between.product,
+)  # fmt: skip
 class MulI(BinaryInt):
     """Integer product, wrapping."""
-
-    def limits(self, known):
-        return limits.of_corners(operator.mul, known(self.lhs), known(self.rhs))
 
     def evaluate(self, x, y):
         return _wrapping(np.multiply, x, y)
@@ -149,19 +149,20 @@ class SignedDivision(BinaryInt):
     natural = D.attribute(bool, False)
 
 
-@D.define("divsi", cost=D.EXPENSIVE, traits=[D.ANY_WIDTH], nonnegative_if=D.FIRST)
+@D.define("divsi", cost=D.EXPENSIVE, traits=[D.ANY_WIDTH], nonnegative_if=D.FIRST, limits=between.quotient)
 class DivSI(SignedDivision):
     """Signed division, truncating."""
 
     def evaluate(self, x, y):
+<<<<<<< HEAD
         return quotient(x, y)
+=======
+        return divide(x, y)
+>>>>>>> slow
 
     def axis_info(self, operands, nonnegative):
         # Truncation makes -4 / 4 differ from -3 / 4: a run that starts below 0 breaks.
         return _quotient(operands, operands[1].constant if nonnegative(self.lhs) else 0)
-
-    def limits(self, known):
-        return limits.quotient(known(self.lhs) or limits.of_type(self.lhs.type), known(self.rhs))
 
 
 @D.define("divui", cost=D.EXPENSIVE, nonnegative_if=D.FIRST)
@@ -169,7 +170,11 @@ class DivUI(BinaryInt):
     """Unsigned division."""
 
     def evaluate(self, x, y):
+<<<<<<< HEAD
         return quotient(as_unsigned(x), as_unsigned(y)).view(x.dtype)
+=======
+        return divide(as_unsigned(x), as_unsigned(y)).view(x.dtype)
+>>>>>>> slow
 
     def axis_info(self, operands, nonnegative):
         return _quotient(operands, operands[1].constant)
@@ -189,7 +194,7 @@ class Remainder(BinaryInt):
         return [user for user in self.lhs.users if type(user) is kind and user.rhs is self.rhs]
 
 
-@D.define("remsi", cost=D.EXPENSIVE, traits=[D.ANY_WIDTH], nonnegative_if=D.FIRST)
+@D.define("remsi", cost=D.EXPENSIVE, traits=[D.ANY_WIDTH], nonnegative_if=D.FIRST, limits=between.remainder)
 class RemSI(SignedDivision, Remainder):
     """Signed remainder, with the dividend's sign."""
 
@@ -198,9 +203,6 @@ class RemSI(SignedDivision, Remainder):
 
     def axis_info(self, operands, nonnegative):
         return facts.remainder(*operands, nonnegative(self.lhs))
-
-    def limits(self, known):
-        return limits.remainder(known(self.lhs), known(self.rhs))
 
 
 @D.define("remui", cost=D.EXPENSIVE, nonnegative_if=D.FIRST)
@@ -214,7 +216,10 @@ class RemUI(Remainder):
         return facts.remainder(*operands, True)
 
 
-@D.define("andi", traits=[D.COMMUTATIVE, D.ADDRESSING, D.ANY_WIDTH], nonnegative_if=D.ANY_OF, neutral=-1)
+@D.define(
+    "andi", traits=[D.COMMUTATIVE, D.ADDRESSING, D.ANY_WIDTH], nonnegative_if=D.ANY_OF, neutral=-1,
+    limits=between.conjunction,
+)  # fmt: skip
 class AndI(BinaryInt):
     """Bitwise and."""
 
@@ -229,30 +234,21 @@ class AndI(BinaryInt):
         x, y = operands
         return facts.pointwise(operands, [max(x.divides(d, 1), y.divides(d, 1)) for d in range(x.rank)])
 
-    def limits(self, known):
-        return limits.conjunction(known(self.lhs), known(self.rhs))
 
-
-@D.define("ori", traits=[D.COMMUTATIVE, D.ANY_WIDTH], nonnegative_if=D.ALL, neutral=0)
+@D.define("ori", traits=[D.COMMUTATIVE, D.ANY_WIDTH], nonnegative_if=D.ALL, neutral=0, limits=between.either)
 class OrI(OneOfTwo):
     """Bitwise or."""
 
     def evaluate(self, x, y):
         return x | y
 
-    def limits(self, known):
-        return limits.combined_bits(known(self.lhs), known(self.rhs))
 
-
-@D.define("xori", traits=[D.COMMUTATIVE, D.ANY_WIDTH], neutral=0)
+@D.define("xori", traits=[D.COMMUTATIVE, D.ANY_WIDTH], neutral=0, limits=between.either)
 class XorI(BinaryInt):
     """Bitwise exclusive or."""
 
     def evaluate(self, x, y):
         return x ^ y
-
-    def limits(self, known):
-        return limits.combined_bits(known(self.lhs), known(self.rhs))
 
 
 def _shift(operation, x: np.ndarray, y: np.ndarray, beyond: np.ndarray) -> np.ndarray:
@@ -264,7 +260,7 @@ def _shift(operation, x: np.ndarray, y: np.ndarray, beyond: np.ndarray) -> np.nd
     return np.where(outside, beyond, operation(x, inside)).astype(x.dtype)
 
 
-@D.define("shli", traits=[D.ANY_WIDTH], nonnegative_if=D.ALL)
+@D.define("shli", traits=[D.ANY_WIDTH], nonnegative_if=D.ALL, limits=between.shifted_left)
 class ShlI(BinaryInt):
     """Shift left; 0 when the amount is the width or more."""
 
@@ -278,11 +274,8 @@ class ShlI(BinaryInt):
         divisibility = [min(facts.HIGHEST, x.divides(d, 1) << places) for d in range(x.rank)]
         return facts.pointwise([x], divisibility) if places else x
 
-    def limits(self, known):
-        return limits.shifted(known(self.lhs), known(self.rhs), operator.lshift)
 
-
-@D.define("shrsi", traits=[D.ANY_WIDTH], nonnegative_if=D.ALL)
+@D.define("shrsi", traits=[D.ANY_WIDTH], nonnegative_if=D.ALL, limits=between.shifted_right)
 class ShrSI(BinaryInt):
     """Arithmetic shift right; the sign when the amount is the width or more."""
 
@@ -292,10 +285,6 @@ class ShrSI(BinaryInt):
     def axis_info(self, operands, nonnegative):
         places = operands[1].constant
         return _quotient(operands, 1 << places if places is not None and 0 <= places < 31 else 0)
-
-    def limits(self, known):
-        left = known(self.lhs) or limits.of_type(self.lhs.type)
-        return limits.shifted(left, known(self.rhs), operator.rshift)
 
 
 @D.define("shrui", nonnegative_if=D.FIRST)
@@ -308,7 +297,7 @@ class ShrUI(BinaryInt):
     axis_info = ShrSI.axis_info
 
 
-@D.define("minsi", traits=[D.COMMUTATIVE, D.ANY_WIDTH], nonnegative_if=D.ALL)
+@D.define("minsi", traits=[D.COMMUTATIVE, D.ANY_WIDTH], nonnegative_if=D.ALL, limits=between.least)
 class MinSI(OneOfTwo):
     """Signed minimum."""
 
@@ -319,11 +308,8 @@ class MinSI(OneOfTwo):
     def neutral(self):
         return (1 << (T.element_type(self.result.type).bits - 1)) - 1
 
-    def limits(self, known):
-        return limits.of_corners(min, *(known(x) or limits.of_type(x.type) for x in self.operands))
 
-
-@D.define("maxsi", traits=[D.COMMUTATIVE, D.ANY_WIDTH], nonnegative_if=D.ANY_OF)
+@D.define("maxsi", traits=[D.COMMUTATIVE, D.ANY_WIDTH], nonnegative_if=D.ANY_OF, limits=between.greatest)
 class MaxSI(OneOfTwo):
     """Signed maximum."""
 
@@ -333,9 +319,6 @@ class MaxSI(OneOfTwo):
     @property
     def neutral(self):
         return -(1 << (T.element_type(self.result.type).bits - 1))
-
-    def limits(self, known):
-        return limits.of_corners(max, *(known(x) or limits.of_type(x.type) for x in self.operands))
 
 
 @D.define("minui", traits=[D.COMMUTATIVE], neutral=-1)
@@ -429,7 +412,7 @@ class MulF(BinaryFloat):
     function = np.multiply
 
     def limits(self, known):
-        return limits.rounded(limits.of_corners(operator.mul, *map(known, self.operands)), self.result.type)
+        return between.rounded(between.product(*map(known, self.operands)), self.result.type)
 
 
 @D.define("divf", cost=D.EXPENSIVE)
@@ -448,44 +431,32 @@ class RemF(BinaryFloat):
     function = np.fmod
 
 
-@D.define("minnumf", traits=[D.COMMUTATIVE], neutral=np.nan)
+@D.define("minnumf", traits=[D.COMMUTATIVE], neutral=np.nan, limits=between.least)
 class MinNumF(BinaryFloat):
     """Minimum; a NaN loses against a number."""
 
     function = extremum(np.fmin)
 
-    def limits(self, known):
-        return limits.of_corners(min, *map(known, self.operands))
 
-
-@D.define("maxnumf", traits=[D.COMMUTATIVE], neutral=np.nan)
+@D.define("maxnumf", traits=[D.COMMUTATIVE], neutral=np.nan, limits=between.greatest)
 class MaxNumF(BinaryFloat):
     """Maximum; a NaN loses against a number."""
 
     function = extremum(np.fmax)
 
-    def limits(self, known):
-        return limits.of_corners(max, *map(known, self.operands))
 
-
-@D.define("minimumf", traits=[D.COMMUTATIVE], neutral=np.inf)
+@D.define("minimumf", traits=[D.COMMUTATIVE], neutral=np.inf, limits=between.least)
 class MinimumF(BinaryFloat):
     """Minimum; a NaN wins."""
 
     function = extremum(np.minimum)
 
-    def limits(self, known):
-        return limits.of_corners(min, *map(known, self.operands))
 
-
-@D.define("maximumf", traits=[D.COMMUTATIVE], neutral=-np.inf)
+@D.define("maximumf", traits=[D.COMMUTATIVE], neutral=-np.inf, limits=between.greatest)
 class MaximumF(BinaryFloat):
     """Maximum; a NaN wins."""
 
     function = extremum(np.maximum)
-
-    def limits(self, known):
-        return limits.of_corners(max, *map(known, self.operands))
 
 
 _FLOAT_COMPARISONS = {
@@ -536,7 +507,7 @@ class Select(D.Elementwise):
         return facts.one_of(*operands, T.shape_of(self.result.type))
 
     def limits(self, known):
-        return limits.hull(known(self.true_value), known(self.false_value))
+        return between.hull(known(self.true_value), known(self.false_value))
 
 
 @D.define("select_rarely")

@@ -74,7 +74,8 @@ class ExtUI(IntegerCast):
 
     def limits(self, known):
         found = known(self.x)
-        return found if found is not None and found[0] >= 0 else (0, (1 << T.element_type(self.x.type).bits) - 1)
+        is_natural = found is not None and found[0] >= 0
+        return found if is_natural else (0, (1 << T.element_type(self.x.type).bits) - 1)
 
 
 @D.define("trunci", shows_operand_types=True)
