@@ -13,7 +13,6 @@ from ptxforge.ir import definition as D
 from ptxforge.ir import facts
 from ptxforge.ir import limits as between
 from ptxforge.ir import types as T
-from ptxforge.ir.ops.division import divide, remainder
 from ptxforge.ir.ops.extrema import extremum
 from ptxforge.ir.ops.integer_division import quotient, remainder
 
@@ -154,11 +153,7 @@ class DivSI(SignedDivision):
     """Signed division, truncating."""
 
     def evaluate(self, x, y):
-<<<<<<< HEAD
         return quotient(x, y)
-=======
-        return divide(x, y)
->>>>>>> slow
 
     def axis_info(self, operands, nonnegative):
         # Truncation makes -4 / 4 differ from -3 / 4: a run that starts below 0 breaks.
@@ -170,11 +165,7 @@ class DivUI(BinaryInt):
     """Unsigned division."""
 
     def evaluate(self, x, y):
-<<<<<<< HEAD
         return quotient(as_unsigned(x), as_unsigned(y)).view(x.dtype)
-=======
-        return divide(as_unsigned(x), as_unsigned(y)).view(x.dtype)
->>>>>>> slow
 
     def axis_info(self, operands, nonnegative):
         return _quotient(operands, operands[1].constant)
