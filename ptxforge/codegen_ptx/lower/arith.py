@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ptxforge.codegen_ptx.lower.choices import choose, exclusive
 from ptxforge.codegen_ptx.lower.divisions import (
     divide,
     narrow_first,
@@ -30,7 +31,6 @@ from ptxforge.codegen_ptx.lower.elementwise import (
     width_of,
     zero_extended,
 )
-from ptxforge.codegen_ptx.lower.choices import choose, exclusive
 from ptxforge.codegen_ptx.lower.floats import Product, binary, compare, contract, multiply, to_f32
 from ptxforge.codegen_ptx.lower.math_f32 import Float32
 from ptxforge.codegen_ptx.lower.math_f64 import Float64
@@ -38,7 +38,7 @@ from ptxforge.codegen_ptx.lower.packing import byte_in_its_word
 from ptxforge.codegen_ptx.lower.small_integers import shifted_float
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.pointers import Pointer, whole
+from ptxforge.codegen_ptx.ptx.pointers import whole
 from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation

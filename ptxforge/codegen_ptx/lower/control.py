@@ -12,8 +12,8 @@ from __future__ import annotations
 from functools import reduce
 
 from ptxforge.codegen_ptx.lower.arith import integer_compare
-from ptxforge.codegen_ptx.lower.choices import choose
 from ptxforge.codegen_ptx.lower.carried import Shape, Slot, carried_shape, general_shape
+from ptxforge.codegen_ptx.lower.choices import choose
 from ptxforge.codegen_ptx.lowering import LOWERINGS, Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.pointers import Pointer, as_pointer, whole
