@@ -272,8 +272,8 @@ def matmul_kept(
     a, b, kept, c, M, N, K, stride_am, stride_bk, stride_cm,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """c = a @ b without the columns of a for which ``kept``, a byte for each, is 0. Rows are contiguous, sizes
-    multiples of the tiles."""
+    """c = a @ b without the columns of a for which ``kept``, a byte for each, is 0. Rows are contiguous,
+    sizes multiples of the tiles."""
     pid = tl.program_id(0)
     tiles_n = tl.cdiv(N, BLOCK_N)
     group = pid // (GROUP_M * tiles_n)
