@@ -21,7 +21,8 @@ def sort_pairs(x, out):
 
 
 def test_a_pair_changes_places_by_choices():
-    ptx = compile_function(sort_pairs, {"x": "*i32:16", "out": "*i32:16"}, {}, "sm_90a", num_warps=2).asm["ptx"]
+    signature = {"x": "*i32:16", "out": "*i32:16"}
+    ptx = compile_function(sort_pairs, signature, {}, "sm_90a", num_warps=2).asm["ptx"]
     assert ptx.count("shfl.") == 1 and ptx.count("selp.") == 3
     assert "xor.b32" not in ptx
 
