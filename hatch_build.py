@@ -2,8 +2,8 @@
 
 Docstrings and comments are more than a quarter of the package's deflated bytes. Those of the compiler's own
 rooms are for who reads or changes it, and stand in the repository and in the source distribution; a wheel
-has nothing in their lines, so that the lines of tracebacks stay what they are. An editable installation is
-the sources.
+has nothing in their lines, so that the lines of tracebacks stay what they are. Nor has it the annotations of
+functions that are private to their module. An editable installation is the sources.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def _homes(init: Path) -> set[Path]:
 
 
 def code_alone(source: str) -> str:
-    """The source without comments, and without the strings that document a module, class, function or name.
-    Every line of code keeps its number."""
+    """The source without comments, without the strings that document a module, class, function or name, and
+    without annotations of private functions. Every line of code keeps its number."""
     lines = source.split("\n")
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
@@ -78,7 +78,35 @@ def code_alone(source: str) -> str:
                 lines[string.lineno - 1 : string.end_lineno] = [""] * (string.end_lineno - string.lineno + 1)
             if strings == node.body and not isinstance(node, ast.Module):
                 lines[strings[0].lineno - 1] = " " * strings[0].col_offset + "..."
-    return "\n".join(lines)
+    return "\n".join(_without_annotations(lines))
+
+
+def _without_annotations(lines: list[str]) -> list[str]:
+    """Lines without annotations of functions whose name begins with an underscore; those that are longer than
+    a line stay."""
+    rows = [line.encode() for line in lines]  # places in a tree count bytes
+    cuts: list[tuple[int, int, int]] = []
+    for node in ast.walk(ast.parse("\n".join(lines))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("_"):
+            cuts += [_annotation(argument) for argument in ast.walk(node.args) if isinstance(argument, ast.arg)]
+            cuts += [_result(node.returns, rows)] if node.returns is not None else []
+    for line, begin, end in sorted(cuts, reverse=True):
+        rows[line] = rows[line][:begin] + rows[line][end:]
+    return [row.decode() for row in rows]
+
+
+def _annotation(argument: ast.arg) -> tuple[int, int, int]:
+    """The line of an argument, and the bytes of it that say its type; none where there is no type."""
+    name, type_ = argument.col_offset + len(argument.arg.encode()), argument.annotation
+    is_short = type_ is not None and argument.lineno == type_.end_lineno
+    return argument.lineno - 1, name, type_.end_col_offset if is_short else name
+
+
+def _result(type_: ast.expr, rows: list[bytes]) -> tuple[int, int, int]:
+    """The line and the bytes of the type that a function gives; none if it is longer than a line."""
+    line, end = type_.lineno - 1, type_.end_col_offset
+    arrow = rows[line].rfind(b" ->", 0, type_.col_offset)
+    return line, arrow if arrow >= 0 and type_.end_lineno == type_.lineno else end, end
 
 
 def _documents(statement: ast.stmt) -> bool:

@@ -240,3 +240,10 @@ def expanded(x: AxisInfo, axis: int) -> AxisInfo:
     everywhere = max(x.divides(d, 1) for d in range(x.rank))
     fields = ((x.contiguity, 1), (x.divisibility, everywhere), (x.constancy, 1))
     return AxisInfo(*(field[:axis] + (new,) + field[axis:] for field, new in fields), x.constant)
+
+
+def divided(operands: list[AxisInfo], by: int | None) -> AxisInfo:
+    """What is known of the first operand divided by ``by``, or by the second one; by 0 says nothing."""
+    if by is None:
+        return quotient_by_value(*operands)
+    return pointwise(operands) if by <= 0 else quotient(operands[0], by)

@@ -16,9 +16,9 @@
 NARROW   64-bit integers that fit 32 bits are computed in 32: an operation on 64 bits takes two instructions
          or more, and two registers. Where they come from, and whoever needs 64 bits, converts.
 DECIDED  Comparisons of numbers that do not overlap.
-NATURAL  Quotients and remainders of indices that are not negative need no correction for a sign. (Index
-         arithmetic does not wrap, see ``ir.ops.memory``: what is not negative for many programs is not for
-         more. A hash of a program's index wraps before.)
+NATURAL  Quotients and remainders of indices that are not negative need no correction for a sign. (An index is
+         a program's place times 2048 at most, and something: it wraps where there are more elements than it
+         can count, which ``docs/language.md`` excludes.)
 NUMBERS  A minimum or maximum of floats that are no NaN is the one that does not ask: between 0 and 1 it is
          part of another instruction.
 
@@ -46,8 +46,8 @@ from ptxforge.passes.canonicalize import canonicalize
 from ptxforge.passes.rules.arith import decided
 from ptxforge.support.target import Target
 
-_PROGRAMS = 1024
-"""Programs for which an index is not negative, if it is for none: index arithmetic does not wrap."""
+_PROGRAMS = 1 << 20
+"""Programs along an axis for which an index does not wrap. (What wraps for fewer may be a hash.)"""
 
 
 def use_limits(function: Function, target: Target) -> bool:

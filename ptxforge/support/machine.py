@@ -28,7 +28,8 @@ MOST_REGISTERS = 255
 REGISTERS_BESIDE_FLIGHTS = 24
 """32-bit registers of a thread for all but the accumulators and left operands of products under way."""
 BLOCKS_THAT_HIDE_A_WAIT = 2
-"""Blocks of threads on a multiprocessor, of which one multiplies while another waits for its product."""
+"""How many blocks of threads on a multiprocessor suffice for one to multiply while another waits for its
+product."""
 PARTS_THROUGH_REGISTERS = 2
 """Parts, one after the other along k, of a product whose left operand passes through registers in a loop: one
 multiplies while the registers of the other are filled. More would take no fewer registers, as all are live in

@@ -54,12 +54,19 @@ def test_the_wheel_holds_what_runs(wheel):
 
 
 def code(source: str) -> str:
-    """The tree of a source with the place of everything in it, without what documents."""
+    """The tree of a source with the lines of everything in it, without what documents."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("_"):
+            node.returns = None
+            for argument in ast.walk(node.args):
+                if isinstance(argument, ast.arg):
+                    argument.annotation, argument.end_lineno = None, argument.lineno
+        for place in {"col_offset", "end_col_offset"} & vars(node).keys():
+            setattr(node, place, 0)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [statement for statement in node.body if not _is_constant(statement)]
-            node.end_lineno = node.end_col_offset = None  # a string may have been the last statement
+            node.end_lineno = None  # a string may have been the last statement
     return ast.dump(tree, include_attributes=True)
 
 
@@ -78,6 +85,16 @@ def test_what_documents_goes_but_not_what_looks_like_it():
     lines = ["def f():", "    'A.'", "class A:", "    'That.'  # why", "    x = '# no'  # so", "    'Of x.'"]
     made = ["def f():", "    ...", "class A:", "", "    x = '# no'", ""]
     assert hatch_build.code_alone("\n".join(lines)) == "\n".join(made)
+
+
+def test_annotations_of_private_functions_go():
+    source = "def _f(a: dict[str, 'Größe'], /, *b: int, c: str = 'x: int') -> tuple[int, ...]:\n    x: int = a\n"
+    made = "def _f(a, /, *b, c = 'x: int'):\n    x: int = a\n"
+    assert hatch_build.code_alone(source) == made
+    public = source.replace("_f", "f")
+    assert hatch_build.code_alone(public) == public
+    long = "def _f(\n    a: int, b: dict[\n        int, int],\n) -> dict[\n    int, int]:\n    ...\n"
+    assert hatch_build.code_alone(long) == long.replace("a: int", "a")
 
 
 IMPORTS = """

@@ -134,13 +134,6 @@ class MulI(BinaryInt):
         return facts.pointwise(operands, divisibility)
 
 
-def _quotient(operands: list[facts.AxisInfo], by: int | None) -> facts.AxisInfo:
-    """What is known of the first operand divided by ``by``, or by the second one; by 0 says nothing."""
-    if by is None:
-        return facts.quotient_by_value(*operands)
-    return facts.pointwise(operands) if by <= 0 else facts.quotient(operands[0], by)
-
-
 class SignedDivision(BinaryInt):
     """Base of quotients and remainders of signed integers. ``natural``: the dividend is known not to be
     negative (``use_limits``)."""
@@ -157,7 +150,7 @@ class DivSI(SignedDivision):
 
     def axis_info(self, operands, nonnegative):
         # Truncation makes -4 / 4 differ from -3 / 4: a run that starts below 0 breaks.
-        return _quotient(operands, operands[1].constant if nonnegative(self.lhs) else 0)
+        return facts.divided(operands, operands[1].constant if nonnegative(self.lhs) else 0)
 
 
 @D.define("divui", cost=D.EXPENSIVE, nonnegative_if=D.FIRST)
@@ -168,7 +161,7 @@ class DivUI(BinaryInt):
         return quotient(as_unsigned(x), as_unsigned(y)).view(x.dtype)
 
     def axis_info(self, operands, nonnegative):
-        return _quotient(operands, operands[1].constant)
+        return facts.divided(operands, operands[1].constant)
 
 
 class Remainder(BinaryInt):
@@ -275,7 +268,7 @@ class ShrSI(BinaryInt):
 
     def axis_info(self, operands, nonnegative):
         places = operands[1].constant
-        return _quotient(operands, 1 << places if places is not None and 0 <= places < 31 else 0)
+        return facts.divided(operands, 1 << places if places is not None and 0 <= places < 31 else 0)
 
 
 @D.define("shrui", nonnegative_if=D.FIRST)
