@@ -88,7 +88,7 @@ def test_what_documents_goes_but_not_what_looks_like_it():
 
 
 def test_annotations_of_private_functions_go():
-    body = "\\n    x: int = a\\n"
+    body = "\n    x: int = a\n"
     source = "def _f(a: dict[str, 'Größe'], /, *b: int, c: str = 'x: int') -> tuple[int, ...]:" + body
     made = "def _f(a, /, *b, c = 'x: int'):" + body
     assert hatch_build.code_alone(source) == made
