@@ -87,6 +87,8 @@ def width_of_slices(loop: For, dot: Dot, copied: Collection[Load]) -> int:
             raise StaysError(f"operand {name} does not come from copies that run ahead")
         if not read.result.has_one_use:
             raise StaysError(f"operand {name} has other uses; loaded again for these, it has slices")
+    if len({tile_behind(read, loop.body).attributes["group"] for read in reads}) > 1:
+        raise StaysError("its operands do not arrive together, by one wait for copies of threads")
     operands = [read.result for read in reads]
     if any(value not in operands for load in copied for value in values_read(load.result, loop.body)):
         raise StaysError("what arrives with its operands is used elsewhere, too")
