@@ -34,7 +34,7 @@ OPERAND   is computed in registers, element by element, from tiles that are read
           k (constants, scales of the operand's rows), and from what each half can take from registers: what
           is loaded or added up along k is computed as a whole, while the last iteration's product runs.
 ROOM      What is computed as a whole lives beside the registers of both parts: only where there are enough,
-          and where that costs no block on the multiprocessor, which would work while this one waits.
+          and where no second block is on the multiprocessor, which multiplies while this one waits.
 PARTS     Each half is at least one instruction deep along k.
 """
 
@@ -148,9 +148,8 @@ def _has_room(function: Function, loop: For, product: Product, target: Target) -
     live = registers_of(product.total.type) + held_in_front(function, start, without=product.begin.value)
     words = live + fragments + machine.REGISTERS_BESIDE_FLIGHTS
     shared = sum(op.result.type.bytes for op in function.walk(LocalAlloc))
-    most = min(machine.BLOCKS_THAT_HIDE_A_WAIT, target.max_shared_bytes // max(shared, 1))
-    keeps_blocks = min(most, blocks_with(words, threads)) <= blocks_with(words + fragments, threads)
-    return words <= room(threads) and keeps_blocks
+    blocks = min(target.max_shared_bytes // max(shared, 1), blocks_with(words, threads))
+    return words <= room(threads) and blocks < machine.BLOCKS_THAT_HIDE_A_WAIT
 
 
 def _parts_of_left(start: DotAsync) -> list[Part]:

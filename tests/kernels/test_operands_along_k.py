@@ -96,12 +96,12 @@ def draw(kind: str, m: int, n: int, k: int, block: int) -> tuple:
 @pytest.mark.parametrize("steps", [0, 1, 2, 5])
 @pytest.mark.parametrize("kind", KINDS)
 def test_products(execute, kind, steps):
-    m, n, bk = 64, 128, 32
+    m, n, bk = 64, 256, 64
     k = steps * bk
     a, b, s, stride, expected = draw(kind, m, n, k, bk)
     arguments = (a, b, np.ones((m, n), np.float32), s, k, a.shape[1], n, n, stride)
-    constants = {"KIND": kind, "BM": 64, "BN": 64, "BK": bk, "STAGES": 3, "GROUP": GROUP}
-    for (out,) in execute(product, (m // 64, n // 64), arguments, constants, outputs=[2], num_warps=4):
+    constants = {"KIND": kind, "BM": m, "BN": n, "BK": bk, "STAGES": 3, "GROUP": GROUP}
+    for (out,) in execute(product, (1, 1), arguments, constants, outputs=[2], num_warps=4):
         np.testing.assert_array_equal(out, expected)
 
 
@@ -121,7 +121,7 @@ def test_exponentials(execute, assemble, steps):
 
 
 @pytest.mark.parametrize("stages", [2, 4])
-@pytest.mark.parametrize("kind", ["vector", "groups", "sums"])
+@pytest.mark.parametrize("kind", ["vector", "groups", "sums", "gathered", "widened"])
 def test_two_warpgroups(execute, kind, stages):
     m, n, k = 128, 256, 192
     a, b, s, stride, expected = draw(kind, m, n, k, 64)
@@ -175,9 +175,10 @@ def test_registers_that_are_read_are_kept(kind, is_copied):
     assert is_copied or not re.search(r"@%p\d+ or\.b32", body)
 
 
-def test_a_second_block_is_not_given_up(assemble):
+@pytest.mark.parametrize("num_warps", [4, 8])
+def test_beside_a_second_block_they_do_not(num_warps, assemble):
     """One of two blocks multiplies while the other one waits."""
-    artifact = compiled("vector", (128, 128, 64))
+    artifact = compiled("vector", (128, 128, 64), num_warps=num_warps)
     assemble(artifact.ptx)
     assert "waited for in its iteration" in str(artifact.remarks)
 
@@ -193,7 +194,7 @@ def test_a_product_that_would_take_too_many_registers_is_waited_for(assemble):
 @pytest.mark.parametrize("kind", ["vector", "narrowed"])
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_wait_that_is_missing_is_found(kind, which):
-    artifact = compiled(kind, (64, 64, 32), num_warps=4)
+    artifact = compiled(kind, (64, 256, 64), num_warps=4)
     lines = artifact.ptx.split("\n")
     waits = [at for at, line in enumerate(lines) if "wgmma.wait_group.sync.aligned 1" in line]
     assert len(waits) == 2
@@ -204,9 +205,9 @@ def test_a_wait_that_is_missing_is_found(kind, which):
 def findings(artifact: ptxforge.Artifact, kind: str) -> list:
     """Of a launch with three steps."""
     device = EmulatorDevice(check="all", target="sm_90a", raise_faults=False)
-    a, b, s, stride, _ = draw(kind, 64, 64, 96, 32)
-    a, b, c, s = (ptxforge.to_device(x, device) for x in (a, b, np.zeros((64, 64), np.float32), s))
+    a, b, s, stride, _ = draw(kind, 64, 256, 192, 64)
+    a, b, c, s = (ptxforge.to_device(x, device) for x in (a, b, np.zeros((64, 256), np.float32), s))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        LoadedKernel(artifact)[(1,)](a, b, c, s, 96, 96, 64, 64, stride)
+        LoadedKernel(artifact)[(1,)](a, b, c, s, 192, 192, 256, 256, stride)
     return device.findings
