@@ -215,12 +215,13 @@ HINTS = frozenset({"divisibility", "contiguity", "constancy"})
 """Attributes that any operation with results, and any parameter, may have without declaring them: promises
 of the user about the value, which passes may use or drop."""
 
-SCHEDULE = frozenset({"stage", "group", "turn", "beyond"})
+SCHEDULE = frozenset({"stage", "group", "slice", "turn", "beyond"})
 """Attributes that any operation right in the body of a ``for`` that is to be pipelined may have, integers:
 which iteration it works on (``stage``), with which others its copy arrives (``group``, of loads that run
-ahead), when its turn comes in a step (``turn``; those of one turn stand as in the text), and for how many
-iterations behind the last one it is done, too (``beyond``). ``passes/schedule_loops.py`` writes those of
-loads, ``passes/pipeline_loops.py`` obeys and writes those of all, ``passes/expand_loops.py`` obeys."""
+ahead), how much of k it takes at once (``slice``, of a product whose operands are read so much ahead), when
+its turn comes in a step (``turn``; those of one turn stand as in the text), and for how many iterations
+behind the last one it is done, too (``beyond``). ``passes/schedule_loops.py`` writes those of loads and
+products, ``passes/pipeline_loops.py`` obeys and writes those of all, ``passes/expand_loops.py`` obeys."""
 
 _REQUIRED = object()
 

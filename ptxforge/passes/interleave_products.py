@@ -23,16 +23,19 @@ WAITING   A read for a product, a copy or the end of its group may wait until it
 OWN       A piece of the product's own operands is read some instructions before the first one that needs it:
           its latency is hidden, and few registers are live. The left operand comes first.
 NEXT      Then what the next product will need, a piece before each instruction from the first on.
-COPIES    are spread evenly over what is left. Those that several products of tensor cores in a row can take
-          are dealt out evenly if they are few, up to 3 for 32 instructions: 12 copies for 4 products are 3
-          each. Otherwise the first products take 5 each, and the last, which starts behind a barrier, what
-          remains: 16 copies are 5, 5, 5, 1. (What that is worth: ``docs/performance.md``.)
+COPIES    are spread evenly over what is left. Where several products in a row can take them, those of each
+          ``async_copy`` begin with another product, as evenly as can be, but none with the last, which starts
+          behind a barrier. Of what has begun, products of tensor cores take equal shares if these are small,
+          up to 3 for 32 instructions: 12 copies for 4 products are 3 each. Otherwise the first products take
+          5 each, and the last what remains: 16 copies are 5, 5, 5, 1. (What that is worth:
+          ``docs/performance.md``.)
 STORED    A conversion through shared memory in several parts, for a store alone, is left to that: it stores
           each part when it is there.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 
 import attrs
@@ -142,7 +145,7 @@ class _Dealer:
             self._place_own(value, [registers[side] for registers in uses], lead, dot)
         reads = [piece for piece in self.waiting if piece.value is not None]
         copies = [piece for piece in self.waiting if piece.value is None]
-        now = copies[: _share(dot, count)] if _another_follows(dot) else copies
+        now = _first(copies, dot, count) if _another_follows(dot) else copies
         self.waiting = copies[len(now) :]
         self._spread(reads, now, count)
         self._move_to(dot, reads)
@@ -220,15 +223,20 @@ def _another_follows(dot: Dot) -> bool:
     return False
 
 
-def _share(dot: Dot, count: int) -> int:
-    """How many of the block's copies a product takes that is not the last one."""
-    dots, copies = 0, 0
+def _first(copies: list[_Piece], dot: Dot, count: int) -> list[_Piece]:
+    """Of ``copies`` that wait, those that ``dot`` takes, which has ``count`` instructions and is not the last
+    product: see COPIES."""
+    dots, ops, pieces = [], [], 0
     for op in dot.parent.operations:
         if isinstance(op, Dot):
-            dots += 1
+            dots.append(op)
         elif op.effects.fills == COPIES:
+            ops.append(op)
             type = op.pointer.type
-            copies += elements_per_thread(type.layout, type.shape) // op.width
-    evenly = copies // dots
+            pieces += elements_per_thread(type.layout, type.shape) // op.width
+    evenly, early = pieces // len(dots), count // machine.PRODUCTS_PER_COPY_EARLY
     is_few = isinstance(dot.result.type.layout, Mma) and evenly <= count // machine.PRODUCTS_PER_COPY_EVEN
-    return max(1, evenly if is_few else count // machine.PRODUCTS_PER_COPY_EARLY)
+    before_last, at = len(dots) - 1, dots.index(dot)
+    begins = {op: number * before_last // max(len(ops), before_last) for number, op in enumerate(ops)}
+    begun = itertools.takewhile(lambda piece: begins.get(piece.op, 0) <= at, copies)
+    return list(itertools.islice(begun, max(1, evenly if is_few else early)))

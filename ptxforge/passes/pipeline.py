@@ -42,7 +42,6 @@ from ptxforge.passes.persistent_programs import persistent_programs
 from ptxforge.passes.pipeline_loops import pipeline_loops
 from ptxforge.passes.place_maps import place_maps
 from ptxforge.passes.plan_ctas import plan_ctas
-from ptxforge.passes.prefetch import prefetch
 from ptxforge.passes.properties import LAYOUTS, NO_ASSUMPTIONS, OFFSETS, VECTORS
 from ptxforge.passes.recompute_indices import recompute_indices
 from ptxforge.passes.reduce_data_duplication import reduce_data_duplication
@@ -213,8 +212,7 @@ GPU: tuple[Pass, ...] = (
     ),
     Pass(
         flatten_loops, "gpu", requires=(LAYOUTS, VECTORS),
-        why="what the row above puts in front of an inner loop runs ahead of the loop around; before "
-        "prefetch, whose first reads stay with the inner loop",
+        why="what the row above puts in front of an inner loop runs ahead of the loop around",
     ),
     Pass(
         canonicalize, "gpu", requires=(LAYOUTS,),
@@ -223,10 +221,6 @@ GPU: tuple[Pass, ...] = (
     Pass(
         cse, "gpu", requires=(LAYOUTS,), settles=True,
         why="addresses and conditions that the copies of several loads share",
-    ),
-    Pass(
-        prefetch, "gpu", requires=(LAYOUTS,),
-        why="reads of pipelined operands are sliced and run ahead of the tensor cores",
     ),
     Pass(
         reduce_data_duplication, "gpu", requires=(LAYOUTS,),

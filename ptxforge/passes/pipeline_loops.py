@@ -30,9 +30,11 @@ STAGES      ``schedule_loops`` wrote them on loads. What an operation needs is i
             through operands and carried values; all else is in the last stage.
 GROUPS      ``schedule_loops`` wrote them on loads. What TMA copies for one group completes on one mbarrier;
             what threads copy for it is committed and waited for as one group of ``cp.async``.
+SLICES      ``schedule_loops`` wrote on a product how deep its slices are.
 TURNS       In a step: late stages first, so that a buffer is read before the next copy is started. Without
             products, which take the copies in between, only the reads come first: the copy is under way while
-            the step computes. (Chains of products have turns of their own: ``chained_products.py``.)
+            the step computes. (Chains of products, and products in slices, have turns of their own:
+            ``chained_products.py``, ``sliced_products.py``.)
 TMA         A load of a rectangle of a tensor (``analysis/rectangles.py``) whose tile is only for ``wgmma`` is
             copied by the tensor memory accelerator, if the function may have ``tensor_maps``
             (``tensor_loads.py``). A barrier in the loop, behind all reads of a step, is in front of its
@@ -70,6 +72,7 @@ from ptxforge.passes.continued_rings import continuation_of
 from ptxforge.passes.expand_loops import is_of_copy
 from ptxforge.passes.multicast_loads import plan_multicasts
 from ptxforge.passes.rings import Rings
+from ptxforge.passes.sliced_products import cut_product
 from ptxforge.passes.specialize_warps import has_registers
 from ptxforge.passes.tensor_loads import TensorLoads
 from ptxforge.support import machine
@@ -121,9 +124,12 @@ def _pipeline(
     if following is not None:
         _take_schedule(following.loop)
         rings.read_on(following)
+    slices = cut_product(loop, stage, last)
     _place_dependencies(loop, stage, last)
     if chain is not None:
         turn = _chain_turns(loop, stage, chain)
+    elif slices is not None:
+        turn = slices.turns(_late_first(stage, last))
     elif rings.copies_by_threads and not any(loop.body.of(Product)):
         turn = _copies_behind_reads(loop, stage, last)
     else:

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Operation, Value
+from ptxforge.ir.core import Block, Operation, Value
 from ptxforge.ir.definition import ALLOCATES, ELEMENTWISE, RELAYOUT
 from ptxforge.ir.ops.arith import Select, XorI
 from ptxforge.ir.ops.control import For
@@ -188,7 +188,7 @@ class Rings:
         """``cp.async``: each thread copies some pieces."""
         type, use, stage = load.result.type, at + self.distance, self.stage
         copy_index, read_index = self._counter(at), self._counter(use)
-        buffer = self._buffer(type, _layout_of_ring(load))
+        buffer = self._buffer(type, layout_of_ring(load))
         b = Builder.at(load)
         slot = b.create(MemDescIndex, buffer, copy_index)
         kept = {k: v for k, v in load.attributes.items() if k == "vector"}
@@ -229,7 +229,7 @@ class Rings:
         """One thread asks for the whole tile, whose bytes complete on a barrier of its own."""
         use, stage = at + self.distance, self.stage
         copy_index, read_index, phase = self._counter(at), self._counter(use), self._phase(use)
-        layout = _layout_of_ring(load)
+        layout = layout_of_ring(load)
         buffer = self._buffer(load.result.type, layout)
         if self.group[load] in self._expected:
             self._beside(load, rectangle, at, buffer)
@@ -322,7 +322,7 @@ class Rings:
         stage.update(dict.fromkeys((read, arrive), use))
 
 
-def _layout_of_ring(load: Load) -> InSharedMemory:
+def layout_of_ring(load: Load) -> InSharedMemory:
     """The swizzle for the operation that reads the buffer."""
     type = load.result.type
     for user in load.result.users:
@@ -427,3 +427,38 @@ def _fold_conversions(
     if not read.result.uses:
         stage.pop(read)
         read.erase()
+
+
+# -- what will be read ------------------------------------------------------------------------------------
+
+
+def values_read(tile: Value, body: Block) -> Iterator[Value]:
+    """What reads of shared memory will make of a ``tile`` that is loaded in ``body``: itself, its transposes,
+    and their conversions. (See ``_fold_conversions``.)"""
+    is_read = False
+    for user in dict.fromkeys(tile.users):
+        if user.parent is body and user.changes_layout:
+            yield user.result
+        elif user.parent is body and user.is_transpose:
+            yield from values_read(user.result, body)
+        elif user.parent is not body or ALLOCATES not in user.traits:
+            is_read = True
+    if is_read:
+        yield tile
+
+
+def tile_behind(op: Operation | None, body: Block) -> Operation | None:
+    """What makes the tile of which ``op`` makes one of the :func:`values_read`, if that is a load."""
+    if op is not None and op.parent is body and op.changes_layout:
+        op = op.operands[0].defining_op
+    while op is not None and op.parent is body and op.is_transpose:
+        op = op.operands[0].defining_op
+    return op
+
+
+def layout_behind(op: Operation, body: Block) -> InSharedMemory:
+    """The layout of the ring out of which the value that ``op`` makes will be read, as that read sees it."""
+    if op is tile_behind(op, body):
+        return layout_of_ring(op)
+    layout = layout_behind(op.operands[0].defining_op, body)
+    return layout.permuted(op.order) if op.is_transpose else layout

@@ -8,11 +8,13 @@
 
     for %k … iter_args(%p = %base, %acc = %zero) {distance = 2, last_stage = 2} {            (after)
       %x = load (addptr %p, %offsets), %mask {group = 0, stage = 0}
-      …
+      %y = convert_layout %x : dot_op
+      %d = dot %y, …, %acc {slice = 16}
       yield … }
 
-The loop means what it meant. ``pipeline_loops`` gives the loads buffers, and every other operation the stage
-that these demand: what a load needs is in its stage at the latest, all else in the last.
+The loop means what it meant. ``pipeline_loops`` gives the loads buffers, cuts the product, and gives every
+other operation the stage that these demand: what a load needs is in its stage at the latest, all else in the
+last.
 
 Rules
 -----
@@ -22,6 +24,8 @@ LOADS       Those that ``pipelined_loads`` names, with their levels. A load of l
 GROUPS      Loads of one group are waited for together. What threads copy is one group. Each tile that TMA
             copies is a group, with the vectors of its stage behind it: a wait of their own, among products
             that are under way, would keep the assembler from starting the next one before they are finished.
+SLICES      A product is done slice by slice along k (``slice``), if its operands are copied by threads
+            (``sliced_products.py``).
 SKIPPED     Loops that contain loops, barriers, assertions or prints; ``num_stages`` below 2; a loop that
             yields another carried value unchanged.
 
@@ -38,6 +42,8 @@ from ptxforge.ir.ops.memory import Load
 from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.analysis.pipelined_loads import may_be_pipelined, pipelined_loads
 from ptxforge.passes.analysis.reasons import why_not_ahead
+from ptxforge.passes.flatten_loops import StaysError
+from ptxforge.passes.sliced_products import products_of, width_of_slices
 from ptxforge.passes.tensor_loads import TensorLoads, is_vector
 from ptxforge.support.target import Target
 
@@ -62,6 +68,7 @@ def schedule_loops(function: Function, target: Target) -> bool:
         _remark(function, loop, stages, levels)
         if levels:
             _write(loop, stages, levels, by_tma)
+            _write_slices(function, loop, by_tma)
             changed = True
     return changed
 
@@ -86,6 +93,23 @@ def _write_groups(loads: list[Load], by_tma: TensorLoads) -> None:
         if by_tma.rectangle(load) is not None:
             tile = tiles[at] = tiles.get(at, load) if is_vector(load) else load
         load.attributes["group"] = numbers.setdefault(tile, len(numbers))
+
+
+def _write_slices(function: Function, loop: For, by_tma: TensorLoads) -> None:
+    """See SLICES; a remark where a product stays whole."""
+    ahead = [op for op in loop.body.of(Load) if "stage" in op.attributes and by_tma.rectangle(op) is None]
+    copied = [op for op in ahead if op.attributes["stage"] == loop.last_stage - loop.distance]
+    dots = products_of(loop, copied)
+    if not dots:
+        return
+    try:
+        if len(copied) < len(ahead):
+            raise StaysError("its operands do not arrive together, by one wait for copies of threads")
+        dots[0].attributes["slice"] = width_of_slices(loop, dots[0], copied)
+    except StaysError as why:
+        place = (dots[0] if len(dots) == 1 else loop).location
+        text = f"operands of products are read where these are done, not a slice of k ahead: {why}"
+        function.remarks.add("not-prefetched", text, place)
 
 
 def _remark(function: Function, loop: For, stages: int, levels: dict[Load, int]) -> None:

@@ -43,7 +43,6 @@ ASKED = {
     "passes/optimize_dot_operands.py": (6, "matches what stands between a load and a product"),
     "passes/optimize_thread_locality.py": (3, "matches sums of rows that a loop adds up"),
     "passes/predication.py": (3, "matches masks that compare with one bound"),
-    "passes/prefetch.py": (3, "matches the reads of a product's operands"),
     "passes/rematerialization.py": (1, "what a load costs depends on its layout"),
     "passes/reorder_broadcast.py": (2, "matches what is broadcast"),
     "passes/reorder_instructions.py": (3, "matches a product's operands; the program's index in an address"),

@@ -73,9 +73,9 @@ MUTANTS = [
         "facts layer-norm-bf16-4096-4096-w2 sm_80",
     ),
     Mutant(
-        "fragments are read before their tile is there", "ptxforge.passes.prefetch",
-        "token = b.create(AsyncWait, num=plan.wait.num).result",
-        "token = b.create(AsyncWait, num=plan.wait.num + 1).result", f"facts {GEMM} sm_80",
+        "fragments are read before their tile is there", "ptxforge.passes.sliced_products",
+        "self.stage[token.defining_op] = self.last - 1",
+        "self.stage[token.defining_op] = self.last - 1; token.defining_op.num += 1", f"facts {GEMM} sm_80",
     ),
     Mutant(
         "half of the bytes of a tile are waited for", "ptxforge.codegen_ptx.lower.mbarrier",

@@ -14,7 +14,6 @@ from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal, LocalAlloc
 from ptxforge.passes.expand_loops import expand_loops
 from ptxforge.passes.flatten_loops import flatten_loops
 from ptxforge.passes.insert_barriers import insert_barriers
-from ptxforge.passes.prefetch import prefetch
 from tests.passes import gpu
 
 SIZES = {"N": 128, "K": 96, "tiles": 3, "stride": 96}
@@ -145,7 +144,7 @@ def test_is_asked_for():
 @pytest.mark.parametrize("kind", [
     "", "counted", "summed", "chosen", "in place", "swapped", "dependent", "halved"
 ])  # fmt: skip
-@pytest.mark.parametrize("last", [flatten_loops, prefetch, insert_barriers])
+@pytest.mark.parametrize("last", [flatten_loops, insert_barriers])
 @pytest.mark.parametrize("tiles, K", [(0, 96), (1, 96), (5, 96), (4, 32), (3, 0)])
 def test_meaning_is_kept(tiles, K, last, kind):
     """No tile, one, several for a program; steps fewer than stages, and none."""

@@ -25,7 +25,6 @@ from ptxforge.passes.expand_loops import expand_loops
 from ptxforge.passes.optimize_dot_operands import optimize_dot_operands
 from ptxforge.passes.pipeline import PIPELINE
 from ptxforge.passes.pipeline_loops import pipeline_loops
-from ptxforge.passes.prefetch import prefetch
 from ptxforge.support.target import parse_target
 
 TARGET = parse_target("sm_90")
@@ -164,7 +163,7 @@ def products(function: Function, element: str, reference) -> tuple[np.ndarray, n
 
 @pytest.mark.parametrize("name", CHAINS)
 @pytest.mark.parametrize(
-    "last", [optimize_dot_operands, pipeline_loops, expand_loops, prefetch, PIPELINE[-1].function]
+    "last", [optimize_dot_operands, pipeline_loops, expand_loops, PIPELINE[-1].function]
 )
 def test_meaning_is_kept(name, last):
     element, chain, reference = CHAINS[name]
@@ -198,9 +197,9 @@ def test_pipelined_operand_is_read_from_a_view_of_what_was_copied(name):
 
 
 @pytest.mark.parametrize("name", CHAINS)
-def test_prefetch_slices_the_work_too_and_carries_what_was_read(name):
+def test_the_work_is_sliced_too_and_what_was_read_is_carried(name):
     element, chain, _ = CHAINS[name]
-    function = after(prefetch, chain, element)
+    function = after(expand_loops, chain, element)
     (loop,) = [op for op in function.walk() if isinstance(op, For)]
     dots = [op for op in loop.body.operations if isinstance(op, Dot)]
     width = 16 if name == "trans" else 32

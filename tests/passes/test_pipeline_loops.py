@@ -23,7 +23,6 @@ from ptxforge.passes.accelerate_matmul import accelerate_matmul
 from ptxforge.passes.expand_loops import expand_loops
 from ptxforge.passes.pipeline import PIPELINE
 from ptxforge.passes.pipeline_loops import pipeline_loops
-from ptxforge.passes.prefetch import prefetch
 from ptxforge.support.errors import VerificationError
 from tests.passes.gemm import GEMM, product, run_until
 from tests.passes.gpu import TARGET as SM_90
@@ -41,7 +40,7 @@ def operations(block, kind) -> list:
 
 @pytest.mark.parametrize("k", [0, 32, 64, 96, 320])
 @pytest.mark.parametrize("stages", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize("last", [accelerate_matmul, pipeline_loops, expand_loops, prefetch])
+@pytest.mark.parametrize("last", [accelerate_matmul, pipeline_loops, expand_loops])
 def test_meaning_is_kept(last, stages, k):
     out, expected = product(run_until(last, stages), k)
     np.testing.assert_array_equal(out, expected)
@@ -85,7 +84,7 @@ def test_pipelined_loop(stages):
 
 
 def test_one_stage_is_not_pipelined():
-    function = run_until(prefetch, stages=1)
+    function = run_until(expand_loops, stages=1)
     assert len(operations(loop_of(function).body, Load)) == 2
     assert not any(isinstance(op, shared.AsyncCopyGlobalToLocal) for op in function.walk())
 
@@ -93,12 +92,12 @@ def test_one_stage_is_not_pipelined():
 def test_volatile_loads_are_not_pipelined():
     text = GEMM.replace("%av = load %aptr :", "%av = load %aptr {volatile = true} :")
     assert not any(
-        isinstance(op, shared.AsyncCopyGlobalToLocal) for op in run_until(prefetch, text=text).walk()
+        isinstance(op, shared.AsyncCopyGlobalToLocal) for op in run_until(expand_loops, text=text).walk()
     )
 
 
 def test_fragments_are_carried():
-    loop = loop_of(run_until(prefetch))
+    loop = loop_of(run_until(expand_loops))
     dots = operations(loop.body, Dot)
     assert [dot.a.type.shape for dot in dots] == [(64, 16), (64, 16)]
     assert dots[0].a in loop.carried and dots[0].b in loop.carried

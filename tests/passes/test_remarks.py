@@ -165,7 +165,7 @@ def test_a_pipelined_product_whose_operands_are_read_where_it_is_done(constants,
     usual = {"DEEP": 32, "TWICE": False, "LATE": False}
     assert not remarks(prefetched, signature, usual), "this one has slices"
     (only,) = remarks(prefetched, signature, usual | constants)
-    assert (only.kind, only.pass_name) == ("not-prefetched", "prefetch") and reason in only.message
+    assert (only.kind, only.pass_name) == ("not-prefetched", "schedule_loops") and reason in only.message
     assert only.location.line == line_of(prefetched, line)
 
 

@@ -362,7 +362,7 @@ def test_rows_that_are_not_aligned_are_not_copied_asynchronously():
     assert inside(loop, AsyncWait)[0].num == 1
 
 
-# -- prefetch ---------------------------------------------------------------------------------------------
+# -- slices ---------------------------------------------------------------------------------------------
 
 
 def subslice_of(read: LocalLoad) -> MemDescSubslice:
@@ -371,10 +371,14 @@ def subslice_of(read: LocalLoad) -> MemDescSubslice:
     return view
 
 
+def fragments(loop: For) -> list[Value]:
+    """The operands of products that a loop carries."""
+    return [a for a in loop.carried if isinstance(getattr(a.type, "layout", None), DotOperand)]
+
+
 def test_fragments_are_carried_around_the_loop(deep_gemm):
-    plain = only(deep_gemm.before("prefetch"), For)
-    loop = only(deep_gemm.at("prefetch"), For)
-    added = loop.carried[len(plain.carried) :]
+    loop = only(deep_gemm.at("expand_loops"), For)
+    added = fragments(loop)
     assert [(a.type.shape, a.type.layout.op_idx) for a in added] == [((16, 16), 0), ((16, 8), 1)]
     for argument in added:
         first = initial_of(argument, loop).defining_op
@@ -386,7 +390,7 @@ def test_fragments_are_carried_around_the_loop(deep_gemm):
 
 
 def test_the_dot_is_cut_along_k(deep_gemm):
-    loop = only(deep_gemm.at("prefetch"), For)
+    loop = only(deep_gemm.at("expand_loops"), For)
     one, two = inside(loop, Dot)
     assert two.c is one.result and one.c in loop.carried and next_of(one.c, loop) is two.result
     reads = [v.defining_op for v in (two.a, two.b)]
@@ -395,7 +399,7 @@ def test_the_dot_is_cut_along_k(deep_gemm):
 
 
 def test_the_next_tiles_fragments_are_read_before_the_last_slice(deep_gemm):
-    loop = only(deep_gemm.at("prefetch"), For)
+    loop = only(deep_gemm.at("expand_loops"), For)
     one, two = inside(loop, Dot)
     (wait,) = inside(loop, AsyncWait)
     assert wait.num == 1 and one.is_before_in_block(wait) and wait.is_before_in_block(two)
@@ -408,8 +412,9 @@ def test_the_next_tiles_fragments_are_read_before_the_last_slice(deep_gemm):
         assert subslice_of(read).source.defining_op.index is next_of(index, loop)
 
 
-def test_a_tile_of_one_slice_has_nothing_to_prefetch(gemm):
-    assert len(only(gemm.at("prefetch"), For).carried) == len(only(gemm.before("prefetch"), For).carried)
+def test_a_tile_of_one_slice_has_nothing_to_read_ahead(gemm):
+    loop = only(gemm.at("expand_loops"), For)
+    assert len(inside(loop, Dot)) == 1 and not fragments(loop)
 
 
 # -- the end of the road ----------------------------------------------------------------------------------

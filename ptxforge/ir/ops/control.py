@@ -156,9 +156,10 @@ class For(Loop):
     A scheduled loop has a ``last_stage`` other than 0: in step ``t`` of the pipeline that it becomes,
     operations of stage ``s`` (an attribute of those in its body) work on iteration ``t - s``. With a
     ``distance``, only loads that run ahead have stages yet: what one of stage ``s`` reads is used in stage
-    ``s + distance``; those of one ``group`` (another attribute) arrive together. One that is ``peeled`` gets
-    its last step behind it. A ``rolled`` loop is none that the assembler unrolls (``advise_assembler``). What
-    ``accumulates_booleans`` carries them as words (``widen_booleans``).
+    ``s + distance``; those of one ``group`` (another attribute) arrive together, and a product with a
+    ``slice`` takes so much of its operands at once. One that is ``peeled`` gets its last step behind it. A
+    ``rolled`` loop is none that the assembler unrolls (``advise_assembler``). What ``accumulates_booleans``
+    carries them as words (``widen_booleans``).
     """
 
     is_counted = True
