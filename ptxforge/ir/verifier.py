@@ -34,8 +34,9 @@ Asynchronous work
         on which the copies complete.
     15. What is started is waited for: some ``async_wait`` for copies of threads, a ``dot_wait`` that a flight
         reaches for products, a ``store_wait`` that its token reaches for what a store reads.
-    16. A ``store_wait`` leaves nothing under way that it names. What a store reads is neither written again
-        nor freed, and the kernel does not end, before a wait has left it behind, whichever way is taken.
+    16. An ``async_wait`` or ``store_wait`` leaves nothing under way that it names (where loops have no
+        schedule to carry out). What a store reads is neither written again nor freed, and the kernel does not
+        end, before a wait has left it behind, whichever way is taken.
 
 The verifier stops at the first fault. Its message cites the number and shows the function with a note at the
 operation.
@@ -47,6 +48,7 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from ptxforge.ir import types as T
+from ptxforge.ir.ages import ages_at_waits
 from ptxforge.ir.core import Block, Function, Operation, Region, Value
 from ptxforge.ir.definition import (
     ALLOCATES,
@@ -216,6 +218,11 @@ class _Verifier:
                 self.fail(15, "nobody waits for its products", op)
             if queue == STORES and not _lands(op.results[0]):
                 self.fail(15, "nobody waits until its memory has been read", op)
+        # A loop that has a schedule is not done in the order of its text.
+        is_in_order = not any(getattr(op, "last_stage", 0) for op in self.operations)
+        for wait, age in ages_at_waits(self.function).items():
+            if is_in_order and wait.num > age:
+                self.fail(16, f"{age + 1} groups are surely as new as what it names, or newer", wait)
         if any(op.effects.starts == STORES for op in self.operations):
             check_departures(self.function, lambda fault, op: self.fail(16, fault, op))
 

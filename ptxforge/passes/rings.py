@@ -196,7 +196,7 @@ class Rings:
         stage[slot] = stage[copy] = at
         group = self._copies[copy] = self.group[load]
         if (group, use) not in self._waits:
-            self._waits[group, use] = b.create(AsyncWait)
+            self._waits[group, use] = b.create(AsyncWait, copy.result)
             stage[self._waits[group, use]] = use
         wait = self._waits[group, use]
         source = b.create(MemDescIndex, buffer, read_index)

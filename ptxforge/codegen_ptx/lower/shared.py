@@ -186,18 +186,18 @@ def memdesc_trans(ctx: Lowering, op: ops.MemDescTrans) -> None:
 @lowers(ops.AsyncCommitGroup)
 def commit(ctx: Lowering, op: ops.AsyncCommitGroup) -> None:
     ctx.in_pieces(op, [lambda: ctx.b.effect("cp.async.commit_group;")])
-    ctx.set(op, [None])
+    ctx.set(op, [])
 
 
 @lowers(ops.AsyncWait)
 def wait(ctx: Lowering, op: ops.AsyncWait) -> None:
     ctx.b.effect(f"cp.async.wait_group {op.num};")
-    ctx.set(op, [None])
+    ctx.set(op, [])
 
 
 @lowers(ops.AsyncCopyGlobalToLocal)
 def async_copy(ctx: Lowering, op: ops.AsyncCopyGlobalToLocal) -> None:
-    ctx.set(op, [None])
+    ctx.set(op, [])
     tile = ctx.scalar(op.destination)
     access = op.plan()
     copier = _Copier(ctx, op, op.elements.element, access)

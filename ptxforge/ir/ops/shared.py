@@ -261,7 +261,8 @@ class AsyncCommitGroup(D.Piecewise):
 
 @D.define("async_wait", effects=D.Effects(other=True, finishes=D.COPIES))
 class AsyncWait(Operation):
-    """Wait until at most ``num`` of the newest groups of this thread are unfinished."""
+    """Wait until at most ``num`` of the newest groups of this thread are unfinished: those of ``tokens``, of
+    groups or of copies that these took, are none of them."""
 
     tokens = D.operands(D.COPY_TOKEN)
     num = D.attribute(int, 0)
