@@ -165,6 +165,14 @@ def _product(m: int, n: int, k: int, block: tuple[int, int, int], kernel=None, g
     return Launch(kernel or kernels.matmul, grid, arguments, constants, options)
 
 
+def _masked_product() -> Launch:
+    m, n, k = 128, 256, 256
+    kept, c = np.arange(k, dtype=np.uint8) % 3, np.zeros((m, n), np.float16)
+    arguments = [_numbers(m, k), _numbers(k, n), kept, c]
+    constants = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), WIDE)) | {"GROUP_M": 1}
+    return Launch(kernels.matmul_kept, (1,), [*arguments, m, n, k, k, n, n], constants, {"num_warps": 8})
+
+
 def _integer_product() -> Launch:
     m, n, k = 128, 128, 128
     arguments = [_numbers(m, k, dtype=np.int8), _numbers(n, k, dtype=np.int8), np.zeros((m, n), np.int32)]
@@ -288,6 +296,8 @@ LAUNCHES: dict[str, Callable[[], Launch]] = {
         200, 136, 96, SMALL, kernels.matmul_persistent, (3,), layout="NT"),
     "product by cp.async": lambda: _product(200, 136, 96, SMALL, tensor_maps=False, num_stages=3),
     "product of unaligned rows": lambda: _product(70, 67, 45, SMALL),
+    "product of rows loaded ahead": lambda: _product(200, 133, 165, (128, 128, 32), num_warps=4),
+    "product of masked columns": _masked_product,
     "product by mma.sync": lambda: _product(40, 40, 64, (16, 32, 32)),
     "product of fp8": lambda: _product(
         128, 128, 128, (64, 64, 64), dtype=ml_dtypes.float8_e4m3fn, layout="NT"),
