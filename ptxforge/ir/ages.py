@@ -9,11 +9,14 @@ has age -1.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.definition import COPIES
 from ptxforge.ir.ops.control import Loop, Structured
 
+Started = TypeVar("Started")
+"""What stands for something that was started: its token, or the memory that it reads."""
 Ages = dict[Value, int]
 """Those of tokens; what is not among them was never started."""
 
@@ -59,7 +62,7 @@ class _Walk:
             return ends[0]
         after = ends[0]
         for end in ends[1:]:
-            after = _either(after, end)
+            after = either(after, end)
         return after
 
     def loop(self, op: Loop, ages: Ages) -> Ages:
@@ -76,20 +79,19 @@ class _Walk:
                     left = _renamed(end, passed, op.results)
                 following = op.regions[(number + 1) % len(op.regions)].block.arguments
                 after = _renamed(end, passed, following[len(following) - count :])
-            joined = _either(entry, after)
+            joined = either(entry, after)
             if joined == entry:
                 break
             entry = joined
         if not op.is_counted:
             return left
-        return _either(_renamed(ages, initial, op.results), left)
+        return either(_renamed(ages, initial, op.results), left)
 
 
 def _renamed(ages: Ages, values: Sequence[Value], names: Sequence[Value]) -> Ages:
     return ages | {name: ages[value] for value, name in zip(values, names) if value in ages}
 
 
-def _either(some: Ages, others: Ages) -> Ages:
-    return {
-        token: min(ages[token] for ages in (some, others) if token in ages) for token in {**some, **others}
-    }
+def either(some: dict[Started, int], others: dict[Started, int]) -> dict[Started, int]:
+    """The least ages behind two paths of which one was taken."""
+    return {x: min(ages[x] for ages in (some, others) if x in ages) for x in {**some, **others}}

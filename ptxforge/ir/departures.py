@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import reduce
 
 from ptxforge.ir import types as T
+from ptxforge.ir.ages import either
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import ALLOCATES, STORES
 from ptxforge.ir.ops.control import Loop, Structured
@@ -46,7 +47,7 @@ class _Walk:
         if op.regions:
             ends = [self.block(region.block, ages) for region in op.regions]
             # The first warps of a partition are those that compute.
-            return reduce(_either, ends) if isinstance(op, Structured) else ends[0]
+            return reduce(either, ends) if isinstance(op, Structured) else ends[0]
         if op.effects.finishes == STORES:
             return self.wait(op, ages)
         if op.effects.starts == STORES:
@@ -61,7 +62,7 @@ class _Walk:
             for region in op.regions:
                 after = self.block(region.block, after)
                 left = after if region is op.regions[0] else left
-            following = _either(ages, after)
+            following = either(ages, after)
             if following == ages:
                 return ages if op.is_counted else left
             ages = following
@@ -79,14 +80,6 @@ class _Walk:
         touched = {memory_of(v) for v in op.operands if isinstance(v.type, T.MemDescType)} - {None}
         if not ages.keys().isdisjoint({*touched, op} if ALLOCATES in op.traits else touched):
             self.fail("a copy that nobody has waited for may still read the memory", op)
-
-
-def _either(some: Ages, others: Ages) -> Ages:
-    """What is known behind two paths of which one was taken."""
-    return {
-        memory: min(ages[memory] for ages in (some, others) if memory in ages)
-        for memory in {**some, **others}
-    }
 
 
 def copies_behind(token: Value) -> Iterator[Operation]:
