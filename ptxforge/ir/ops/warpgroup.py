@@ -78,6 +78,9 @@ class DotAsync(Product):
         fits = len(a.shape) == 2 and a.shape[1] == b.shape[0] and c.shape == (a.shape[0], b.shape[1])
         if not fits:
             raise VerificationError(f"'dot_async' of {a}, {b} and {c}: shapes do not fit")
+        layout = c.layout
+        if isinstance(a, T.MemDescType) and isinstance(layout, Mma) and layout.is_interleaved:
+            raise VerificationError(f"'dot_async' of {a}: rows are dealt out only where they are in registers")
 
     def result_dim(self, index, dim):
         return dim if index in (2, dim) else None
