@@ -37,7 +37,6 @@ from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.mbarrier import TensorLoad
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.tensor_store import TensorStore
-from ptxforge.ir.ops.warpgroup import DotAsync
 from ptxforge.ir.pressure import (
     blocks_with,
     carried_by_loops,
@@ -64,15 +63,10 @@ def advise_assembler(function: Function, target: Target) -> bool:
     blocks = None if attributes.get("maxnreg") else _blocks(function, products)
     if blocks is not None:
         attributes["min_blocks"] = blocks
-    whole = [product for product in products if not _is_later_part(product)]
+    whole = [product for product in products if not product.is_later_part]
     if len(whole) == 1 and function.walk((TensorLoad, TensorStore)):
         attributes["branch_to_copies"] = True
     return bool(loops) or attributes != before
-
-
-def _is_later_part(product: Product) -> bool:
-    """Whether ``product`` goes on with a sum that is under way: see ``products_in_parts.py``."""
-    return isinstance(product, DotAsync) and isinstance(product.c.defining_op, DotAsync)
 
 
 def _blocks(function: Function, products: tuple[Product, ...]) -> int | None:
