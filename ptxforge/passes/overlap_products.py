@@ -42,7 +42,7 @@ from ptxforge.ir.ops.shared import LocalAlloc, LocalStore, MemDescIndex, NextSlo
 from ptxforge.ir.ops.warpgroup import DotWait
 from ptxforge.ir.views import memory_of
 from ptxforge.passes.analysis.flights import Product
-from ptxforge.passes.products_in_parts import start_in_parts
+from ptxforge.passes.products_in_parts import has_parts, start_in_parts
 from ptxforge.passes.staggered_products import carry, stagger
 from ptxforge.support.errors import IRError
 from ptxforge.support.target import Target
@@ -56,7 +56,7 @@ def overlap_products(function: Function, target: Target) -> bool:
         if not waits:
             continue
         if all(until == "next" for until in waits.values()):
-            _overlap(loop, list(waits))
+            _overlap(function, loop, list(waits))
         else:
             stagger(loop, list(waits), {product for product, until in waits.items() if until == "next"})
         changed = True
@@ -73,10 +73,14 @@ def _take(wait: DotWait) -> Product:
     return Product(begin, start, wait)
 
 
-def _overlap(loop: For, products: list[Product]) -> None:
+def _overlap(function: Function, loop: For, products: list[Product]) -> None:
     """Let all ``products`` of ``loop`` run on."""
     last = products[-1].start
     parts, waits_before = last.attributes.pop("parts", 1), _keep_buffers(loop, products)
+    if not has_parts(loop, last, parts):
+        text = "the next iteration begins when this one's product has ended: no part of it can be computed"
+        function.remarks.add("not-in-flight", text, last.location)
+        return
     behind = _last_copy(loop)
     for product in products:
         carry(loop, product, behind)

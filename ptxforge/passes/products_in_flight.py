@@ -162,8 +162,9 @@ def _why_changed(loop: For, product: Product) -> str:
     for name, value in (("left", product.start.a), ("right", product.start.b)):
         if _is_in_memory(value) and not lasts(value, loop):
             return f"threads store its {name} operand in every iteration; a load with num_stages runs ahead"
-    is_invariant = not _is_in_memory(product.start.a) and product.start.a.owner_block is not loop.body
-    return "its left operand stays in registers for the whole loop; in shared memory it would last" if is_invariant else ""
+    if _is_in_memory(product.start.a) or product.start.a.owner_block is loop.body:
+        return ""
+    return "its left operand stays in registers for the whole loop; in shared memory it would last"
 
 
 def _stored_tiles(loop: For, product: Product) -> list[LocalAlloc]:
@@ -234,7 +235,7 @@ def _cut(function: Function, loop: For, products: list[Product], target: Target)
     is_own = isinstance(layout, DotOperand) and start.a.has_one_use
     held = [cutter.held(part, layout) for part in parts_of_left(start, parts)] if is_own else [None]
     if None in held:
-        raise StaysError("nothing computes half of its left operand; a load of it, or of what it is made of, does")
+        raise StaysError("no half of its left operand can be computed; of elements that are loaded it can")
     if any(held):
         _check_room(function, loop, product, target)
     start.parts = parts

@@ -23,7 +23,9 @@
 Registers may not change while tensor cores read them, and a second set of them would have to be moved from
 iteration to iteration. Of two parts one is always multiplying while the registers of the other are filled.
 
-``products_in_flight.py`` decides (PARTS), and writes on the product how many parts there are.
+``products_in_flight.py`` decides (PARTS), and writes on the product how many parts there are. (If passes in
+between have made something of the operand of which no part can be computed, the product ends in its
+iteration, and a remark says so.)
 """
 
 from __future__ import annotations
@@ -36,7 +38,6 @@ from ptxforge.ir.ops.shared import MemDescSubslice
 from ptxforge.ir.ops.warpgroup import DotAsync, DotWait
 from ptxforge.passes.analysis.flights import held_for
 from ptxforge.passes.parts_of_operands import Cutter, Part
-from ptxforge.support.errors import IRError
 
 
 def parts_of_left(start: DotAsync, parts: int) -> list[Part]:
@@ -46,20 +47,28 @@ def parts_of_left(start: DotAsync, parts: int) -> list[Part]:
     return [Part(start.a, (0, first), (rows, width)) for first in range(0, depth, width)]
 
 
+def has_parts(loop: For, start: DotAsync, parts: int) -> bool:
+    """Whether the left operand of ``start`` is computed so that ``parts`` of it can be."""
+    cutter, layout = _cutter(loop), start.a.type.layout
+    return parts == 1 or all(cutter.held(piece, layout) is not None for piece in parts_of_left(start, parts))
+
+
+def _cutter(loop: For) -> Cutter:
+    return Cutter(loop.body, lambda read: held_for(read, loop))
+
+
 def start_in_parts(loop: For, start: DotAsync, parts: int) -> DotAsync:
-    """Replace ``start``, whose sum is carried as a flight, by so many ``parts`` with their waits; the last
-    one. Raises :class:`IRError` if parts of its left operand cannot be computed."""
+    """Replace ``start``, whose sum is carried as a flight, by so many ``parts`` with their waits, which
+    :func:`has_parts`; the last one."""
     b, layout, signs = Builder.at(start), start.a.type.layout, _signs(start)
-    cutter, flight = Cutter(loop.body, lambda read: held_for(read, loop)), start.c
+    cutter, flight = _cutter(loop), start.c
     pieces = parts_of_left(start, parts)
-    held = [cutter.held(piece, layout) for piece in pieces]
-    if None in held:
-        raise IRError("the left operand of a product in parts is computed in a way that has none")
+    copies_left = any(cutter.held(piece, layout) for piece in pieces)
     for piece in pieces:
         b.create(DotWait, pending=len(pieces) - 1)
         left = cutter.make(b, piece, layout)
         right = part_of_tile(b, start.b, 0, piece.first[1], piece.size[1])
-        flight = b.value(DotAsync, left, right, flight, copies_left=any(held), **signs)
+        flight = b.value(DotAsync, left, right, flight, copies_left=copies_left, **signs)
     start.replace_with([flight])
     cutter.erase_unused()
     return flight.defining_op
