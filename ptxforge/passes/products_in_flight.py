@@ -161,10 +161,11 @@ def _why_changed(loop: For, product: Product) -> str:
     outside of the loop may be packed anew for its first product.)"""
     for name, value in (("left", product.start.a), ("right", product.start.b)):
         if _is_in_memory(value) and not lasts(value, loop):
-            return f"threads store its {name} operand in every iteration; a load with num_stages runs ahead"
+            return f"threads store its {name} operand in every iteration; what copies bring ahead lasts"
     if _is_in_memory(product.start.a) or product.start.a.owner_block is loop.body:
         return ""
-    return "its left operand stays in registers for the whole loop; in shared memory it would last"
+    why = "its left operand, the same in all iterations, is computed, and so in registers"
+    return f"{why}; used as it was loaded, it lies in shared memory"
 
 
 def _stored_tiles(loop: For, product: Product) -> list[LocalAlloc]:
@@ -225,7 +226,7 @@ def _registers(values: Iterable[Value]) -> int:
 def _cut(function: Function, loop: For, products: list[Product], target: Target) -> None:
     """See PARTS and ROOM. Raises :class:`StaysError` where they do not admit it."""
     if len(products) > 1:
-        raise StaysError("a left operand passes through registers; the product of a loop that has one is cut")
+        raise StaysError("one has a left operand in registers, and there are others; alone it is cut in parts")
     (product,), parts = products, machine.PARTS_THROUGH_REGISTERS
     start, layout = product.start, product.start.a.type.layout
     depth, least = start.b.type.shape[0], parts * wgmma.K_BYTES * 8 // start.b.type.element.bits
