@@ -144,7 +144,8 @@ def _let_several_run(loop: For, products: list[Product], sums: list[Product]) ->
     early = [product for product in used if _starts_at_once(loop, product)]
     if _has_room_for_early(loop, products, sums, early):
         for product in early:
-            product.start.early = product is not used[0]
+            if product is not used[0]:
+                product.start.early = True
     for product in products:
         product.wait.until = "next" if product in sums else "use"
 
@@ -226,7 +227,7 @@ def _registers(values: Iterable[Value]) -> int:
 def _cut(function: Function, loop: For, products: list[Product], target: Target) -> None:
     """See PARTS and ROOM. Raises :class:`StaysError` where they do not admit it."""
     if len(products) > 1:
-        raise StaysError("one has a left operand in registers, and there are others; alone it is cut in parts")
+        raise StaysError("one has a left operand in registers, and there are others; alone it has parts")
     (product,), parts = products, machine.PARTS_THROUGH_REGISTERS
     start, layout = product.start, product.start.a.type.layout
     depth, least = start.b.type.shape[0], parts * wgmma.K_BYTES * 8 // start.b.type.element.bits
