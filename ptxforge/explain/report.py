@@ -231,7 +231,7 @@ FEW_WARPS = 8
 
 ONLY_REMARKED = (
     "not-prefetched", "not-by-tma", "not-by-wgmma", "not-flattened", "not-specialized", "not-multicast",
-    "not-persistent",
+    "not-persistent", "not-in-flight",
 )  # fmt: skip
 """Kinds of the compiler's remarks that no facts here stand for."""
 

@@ -10,6 +10,7 @@ tiles of indices do not count: the code generator keeps them as sums of a few re
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from functools import lru_cache
 from itertools import accumulate
 
@@ -50,13 +51,13 @@ def holders_at_the_peak(function: Function) -> list[Holder]:
     return sorted(_at_the_peak(_lives(function)[1]), key=lambda holder: -holder.registers)
 
 
-def held_in_front(function: Function, op: Operation, without: Value) -> int:
+def held_in_front(function: Function, op: Operation, without: Collection[Value]) -> int:
     """The registers of the tensors that are live in ``op``'s block in front of it, where these are most;
-    ``without`` does not count."""
+    values in ``without`` do not count."""
     place, lives = _lives(function)
     first, last = place[op.parent.first], place[op]
     cut = [(max(start, first), min(end, last), holder) for start, end, holder in lives]
-    held = _at_the_peak([one for one in cut if one[0] < one[1] and one[2].value is not without])
+    held = _at_the_peak([one for one in cut if one[0] < one[1] and one[2].value not in without])
     return sum(holder.registers for holder in held)
 
 

@@ -47,7 +47,7 @@ from ptxforge.ir.ops.warpgroup import DotAsync
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts.conversion import Nothing, Registers
 from ptxforge.layouts.encodings import DotOperand
-from ptxforge.passes.staggered_products import Product, products_of
+from ptxforge.passes.analysis.flights import Product, products_of
 from ptxforge.support.machine import SHORT_CHAIN
 
 _IN_THREADS = (Nothing, Registers)

@@ -8,9 +8,9 @@
 
     for %k … iter_args(%p = %a, %q = %b, %acc = %zero) {last_stage = 1} {                      (after)
       %y = load %q {stage = 1, turn = 0}
-      %m = local_alloc %x {stage = 1, turn = 0}
+      %m = local_alloc %x {buffers = 2, stage = 1, turn = 0}
       %x = load %p {stage = 0, turn = 1}                                    the next iteration's
-      %n = local_alloc %y {stage = 1, turn = 2}
+      %n = local_alloc %y {buffers = 2, stage = 1, turn = 2}
       %d = … {stage = 1, turn = 2} }
 
 Elements that no copy takes to shared memory, since each access moves two bytes say, pass through registers.
@@ -21,7 +21,7 @@ threads meet and the product begins.
 Rules
 -----
 PRODUCT    The loop has one, of two tiles of its own that were loaded and are used for nothing else, and may
-           overlap it with the next iteration (``overlap_products``, which gives each tile two buffers).
+           run on into the next iteration (``products_in_flight.py``), for which each tile gets two buffers.
 ALONE      No load of the loop runs ahead through shared memory, and the loads' operands may be computed ahead
            (``analysis/pipelined_loads.py``).
 REGISTERS  suffice for the sums and what both loads give, one for each element that is loaded by itself.
@@ -40,10 +40,10 @@ from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.ir.pressure import registers_of, room
 from ptxforge.ir.warps import warps_around
 from ptxforge.layouts.encodings import elements_per_thread
+from ptxforge.passes.analysis.flights import products_of, sum_of
 from ptxforge.passes.analysis.pipelined_loads import may_run_ahead
 from ptxforge.passes.analysis.spare_memory import has_room_twice
-from ptxforge.passes.pipeline_loops import place_dependencies
-from ptxforge.passes.staggered_products import products_of, sum_of
+from ptxforge.passes.analysis.stages import place_dependencies
 from ptxforge.support import machine
 from ptxforge.support.target import Target
 
@@ -117,4 +117,5 @@ def _write(loop: For, ahead: _Tile, other: _Tile) -> None:
     for op in [op for op in loop.body.operations if not op.is_terminator]:
         turn = 2 if op is other.buffer else turn
         op.attributes.update(stage=stage[op], turn=turn if stage[op] else 1)
+    ahead.buffer.buffers = other.buffer.buffers = 2
     loop.last_stage = 1

@@ -1,10 +1,10 @@
-"""Products of warpgroups run on while the next iteration begins.
+"""Products of warpgroups run on while the next iteration begins, as their schedule says.
 
     for … iter_args(%acc = %zero) {                          (before)
       async_wait {num = 1}
       %f = dot_begin %acc
       %g = dot_async %a, %b, %f
-      %d = dot_wait %g {pending = 0}
+      %d = dot_wait %g {until = "next"}
       async_copy … (into the buffers that the last iteration read)
       yield %d }
 
@@ -18,19 +18,16 @@
       yield %g }
     %d = dot_wait %acc {pending = 0}
 
-The tensor cores always have the next product at hand.
+Which products do, and in how many parts, ``products_in_flight.py`` has decided and written on them. Where
+some wait until their ``use``, see ``staggered_products.py``; for ``parts``, ``products_in_parts.py``.
 
 Rules
 -----
-SUM       A carried value that the loop does nothing with but add products to it.
-ALL       Groups of products finish in order, so this is for loops all of whose products are such sums, and
-          are started in every iteration. (Others: ``staggered_products.py``.)
-ALLOWED   Not where the author forbids it (``disallow_acc_multi_buffer``): each product ends in its iteration.
-OPERANDS  They must stay as they are for one more iteration: tiles in a ring of buffers (which has one more
-          than are under way), or from outside of the loop; no registers.
-STORED    What threads loaded or computed they store to a buffer from outside of the loop, once they have
-          waited for the last product. Where loads for one tile run ahead in registers, there are two
-          buffers: threads store to the other one meanwhile, and wait in front of the next product.
+STORED    A tile with ``buffers`` is stored to one from outside of the loop, when threads have waited for the
+          last product. Of two buffers, they store to the other one meanwhile, and wait in front of the next
+          product.
+COPIES    go into buffers that the last iteration's product has read: a barrier in front of them, behind the
+          wait for that.
 """
 
 from __future__ import annotations
@@ -38,123 +35,106 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.definition import ALLOCATES, COPIES, MEETING, SAME_MEMORY, TENSORS
+from ptxforge.ir.definition import COPIES, MEETING, TENSORS
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.shared import LocalAlloc, LocalStore, MemDescIndex, NextSlot
 from ptxforge.ir.ops.warpgroup import DotWait
-from ptxforge.ir.warps import warps_around
-from ptxforge.passes.analysis.spare_memory import has_room_twice
-from ptxforge.passes.products_in_parts import carry_accumulators, in_parts, start_in_parts
-from ptxforge.passes.staggered_products import (
-    Product,
-    carried_by,
-    carry,
-    lasts,
-    products_of,
-    stagger,
-    sum_of,
-)
+from ptxforge.ir.views import memory_of
+from ptxforge.passes.analysis.flights import Product
+from ptxforge.passes.products_in_parts import has_parts, start_in_parts
+from ptxforge.passes.staggered_products import carry, stagger
+from ptxforge.support.errors import IRError
 from ptxforge.support.target import Target
 
 
 def overlap_products(function: Function, target: Target) -> bool:
-    """Let products of one iteration run into the next one wherever the rules admit it."""
+    """Move the waits for products to where the schedule of their loop has them."""
     changed = False
     for loop in function.walk(For):
-        products = products_of(loop)
-        for product in products:
-            carry_accumulators(loop, product)
-        may_run_on = not loop.disallow_acc_multi_buffer
-        waits_before = _keep_buffers(function, loop, products, target) if may_run_on else None
-        sums = _sums(function, loop, target) if may_run_on else {}
-        if sums:
-            _overlap(loop, sums, waits_before)
-            changed = True
+        waits = {_take(wait): wait.attributes.pop("until") for wait in loop.body.of(DotWait) if wait.until}
+        if not waits:
+            continue
+        if all(until == "next" for until in waits.values()):
+            _overlap(function, loop, list(waits))
         else:
-            changed |= stagger(loop, warps_around(loop).threads)
+            stagger(loop, list(waits), {product for product, until in waits.items() if until == "next"})
+        changed = True
     return changed
 
 
-def _sums(function: Function, loop: For, target: Target) -> dict[Product, int]:
-    """All products of the loop, in order, and the carried values that they are added to; none if one of them
-    is no SUM with lasting OPERANDS."""
-    found: dict[Product, int] = {}
-    products = products_of(loop)
+def _take(wait: DotWait) -> Product:
+    """The product that ``wait`` is for. Raises :class:`IRError` if it is not for one alone, that has a
+    beginning."""
+    start = wait.flights[0].defining_op if len(wait.flights) == 1 else None
+    begin = start.begin if start is not None else None
+    if begin is None:
+        raise IRError("a 'dot_wait' that is to move waits for no product alone")
+    return Product(begin, start, wait)
+
+
+def _overlap(function: Function, loop: For, products: list[Product]) -> None:
+    """Let all ``products`` of ``loop`` run on."""
+    last = products[-1].start
+    parts, waits_before = last.attributes.pop("parts", 1), _keep_buffers(loop, products)
+    if not has_parts(loop, last, parts):
+        text = "the next iteration begins when this one's product has ended: no part of it can be computed"
+        function.remarks.add("not-in-flight", text, last.location)
+        return
+    behind = _last_copy(loop)
     for product in products:
-        index = carried_by(loop, product)
-        may_run_on = _is_in_memory(product) or _runs_in_parts(function, loop, products, target)
-        if index is None or not may_run_on:
-            return {}
-        found[product] = index
-    return found
+        carry(loop, product, behind)
+    op: Operation | None = last
+    if waits_before is not None:
+        op = Builder.at(waits_before).create(DotWait, pending=0)
+    elif parts > 1:
+        op = start_in_parts(loop, last, parts)
+    else:
+        op = Builder.after(last).create(DotWait, pending=len(products))
+    while op is not None and MEETING not in op.traits and op.effects.fills != COPIES:
+        op = op.next
+    if op is not None and op.effects.fills:
+        Builder.at(op).create(Barrier)
 
 
-def _runs_in_parts(function: Function, loop: For, products: list[Product], target: Target) -> bool:
-    return len(products) == 1 and in_parts(function, loop, products[0], target)
-
-
-def _is_in_memory(product: Product) -> bool:
-    return isinstance(product.start.a.type, T.MemDescType)
-
-
-def _keep_buffers(
-    function: Function, loop: For, products: list[Product], target: Target
-) -> Operation | None:
-    """See STORED: the product's tiles get buffers from outside of the loop, if it can run on then. What waits
-    for the last product, if there are such tiles: the first store, or the product."""
-    if len(products) != 1 or sum_of(loop, products[0]) is None:
+def _keep_buffers(loop: For, products: list[Product]) -> Operation | None:
+    """See STORED. What waits for the last product, if there are such tiles: the first store, or the
+    product."""
+    reads = (memory_of(value) for product in products for value in (product.start.a, product.start.b))
+    tiles = [tile for tile in dict.fromkeys(reads) if tile is not None and "buffers" in tile.attributes]
+    if not tiles:
         return None
-    (product,) = products
-    tiles = {value: _stored(value, loop) for value in (product.start.a, product.start.b)}
-    if not all(tile is not None or _is_lasting(value, loop) for value, tile in tiles.items()):
-        return None
-    allocs = list(dict.fromkeys(tile for tile in tiles.values() if tile is not None))
-    if not allocs:
-        return None
-    is_ahead = any(alloc.value in loop.carried for alloc in allocs)
-    slot = _count_slots(loop) if is_ahead and has_room_twice(function, allocs, target) else None
-    stores = [_store_ahead(loop, product, alloc, slot) for alloc in allocs]
-    return stores[0] if slot is None else product.start
+    count = max(tile.attributes.pop("buffers") for tile in tiles)
+    slot = _count_slots(loop, count) if count > 1 else None
+    stores = [_store_ahead(loop, products[0], tile, slot, count) for tile in tiles]
+    return stores[0] if slot is None else products[0].start
 
 
-def _count_slots(loop: For) -> Value:
-    """A carried value that is 0, 1, 0, 1 …"""
+def _count_slots(loop: For, count: int) -> Value:
+    """A carried value that is 0, 1, … count - 1, 0, 1 …"""
     slot, _ = loop.add_carried(Builder.at(loop).constant(0, T.I32), "buffer")
     end = loop.body.terminator
-    end.set_operand(loop.carried_index(slot), Builder.at(end).value(NextSlot, slot, count=2))
+    end.set_operand(loop.carried_index(slot), Builder.at(end).value(NextSlot, slot, count=count))
     return slot
 
 
-def _store_ahead(loop: For, product: Product, alloc: LocalAlloc, slot: Value | None) -> Operation:
-    """Keep what ``alloc`` has in a buffer from outside of the loop; or in the one that ``slot`` counts, to
-    which it may be stored at once. Gives the store."""
-    type: T.MemDescType = alloc.result.type
+def _store_ahead(
+    loop: For, product: Product, tile: LocalAlloc, slot: Value | None, count: int
+) -> Operation:
+    """Keep what ``tile`` has in a buffer from outside of the loop; or in the one of ``count`` that ``slot``
+    numbers, to which it may be stored at once. Gives the store."""
+    type: T.MemDescType = tile.result.type
     if slot is None:
         place = Builder.at(product.begin)
         buffer = Builder.at(loop).value(LocalAlloc, type=type)
     else:
-        two = T.MemDescType((2, *type.shape), type.element, type.layout, mutable=True)
-        ring = Builder.at(loop).value(LocalAlloc, type=two)
-        place = Builder.at(alloc)
+        several = T.MemDescType((count, *type.shape), type.element, type.layout, mutable=True)
+        ring = Builder.at(loop).value(LocalAlloc, type=several)
+        place = Builder.at(tile)
         buffer = place.value(MemDescIndex, ring, slot)
-    store = place.create(LocalStore, alloc.value, buffer)
-    alloc.replace_with([buffer])
+    store = place.create(LocalStore, tile.value, buffer)
+    tile.replace_with([buffer])
     return store
-
-
-def _is_lasting(value: Value, loop: For) -> bool:
-    return isinstance(value.type, T.MemDescType) and lasts(value, loop)
-
-
-def _stored(value: Value, loop: For) -> LocalAlloc | None:
-    """The buffer of the loop's own, for the product alone, that ``value`` is a view of."""
-    op = value.defining_op
-    while op is not None and value.has_one_use and SAME_MEMORY in op.traits:
-        value = op.operands[0]
-        op = value.defining_op
-    is_own = op is not None and ALLOCATES in op.traits and op.parent is loop.body and bool(op.operands)
-    return op if is_own and value.has_one_use else None
 
 
 def _last_copy(loop: For) -> Operation:
@@ -172,21 +152,3 @@ def _last_copy(loop: For) -> Operation:
 def _is_scalar(op: Operation) -> bool:
     values = (*op.operands, *op.results)
     return not op.regions and not any(isinstance(v.type, (T.TensorType, T.FlightType)) for v in values)
-
-
-def _overlap(loop: For, sums: dict[Product, int], waits_before: Operation | None) -> None:
-    *_, last = sums
-    behind = _last_copy(loop)
-    for product, index in sums.items():
-        carry(loop, index, product, behind)
-    op: Operation | None = last.start
-    if waits_before is not None:
-        op = Builder.at(waits_before).create(DotWait, pending=0)
-    elif _is_in_memory(last):
-        op = Builder.after(op).create(DotWait, pending=len(sums))
-    else:
-        op = start_in_parts(loop, op)
-    while op is not None and MEETING not in op.traits and op.effects.fills != COPIES:
-        op = op.next
-    if op is not None and op.effects.fills:
-        Builder.at(op).create(Barrier)

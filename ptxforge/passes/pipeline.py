@@ -17,6 +17,7 @@ from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis, FactsWithinVect
 from ptxforge.passes.assign_layouts import assign_layouts
 from ptxforge.passes.canonicalize import canonicalize
 from ptxforge.passes.canonicalize_pointers import canonicalize_pointers
+from ptxforge.passes.carry_accumulators import carry_accumulators
 from ptxforge.passes.choose_sequences import choose_sequences
 from ptxforge.passes.coalesce import coalesce
 from ptxforge.passes.combine import combine
@@ -204,8 +205,12 @@ GPU: tuple[Pass, ...] = (
         "one that it leaves alone",
     ),
     Pass(
+        carry_accumulators, "gpu", keeps=(TensorLoads,), requires=(LAYOUTS,),
+        why="layouts are final, and what loops carry; the row below sees which sums may be under way",
+    ),
+    Pass(
         schedule_loops, "gpu", keeps=(TensorLoads,), requires=(LAYOUTS, VECTORS),
-        why="loads and their layouts are final; decides what the row below carries out",
+        why="loads and their layouts are final; decides what the row below and overlap_products carry out",
     ),
     Pass(
         pipeline_loops, "gpu", requires=(LAYOUTS, VECTORS),
@@ -242,8 +247,8 @@ GPU: tuple[Pass, ...] = (
     ),
     Pass(
         overlap_products, "gpu", requires=(LAYOUTS,),
-        why="the buffers of pipelined loops are there, which products may read for longer; before places are "
-        "given, which depends on how long",
+        why="carries out when products of loops end, whose buffers are there now; before places are given, "
+        "which depends on how long products read these",
     ),
     Pass(
         stage_boxes, "gpu", requires=(LAYOUTS,), when=lambda target: target.has_wgmma,

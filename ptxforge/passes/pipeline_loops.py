@@ -57,7 +57,7 @@ BUFFERS     One more than the distance, so that the buffer that a step fills is 
 from __future__ import annotations
 
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.definition import COPIES, READS_SHARED, TENSORS
 from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.dot import Product
@@ -67,6 +67,7 @@ from ptxforge.ir.ops.shared import AsyncWait, LocalAlloc, LocalDealloc
 from ptxforge.ir.ops.warpgroup import DotWait
 from ptxforge.ir.pressure import registers_of
 from ptxforge.passes.analysis.kept import kept
+from ptxforge.passes.analysis.stages import place_dependencies
 from ptxforge.passes.chained_products import Chain, chain_of, keep_in_registers, left_tile
 from ptxforge.passes.continued_rings import continuation_of
 from ptxforge.passes.expand_loops import is_of_copy
@@ -221,32 +222,6 @@ def _finish(loop: For, rings: Rings, last: For) -> None:
             end.create(BarrierInval, barriers)
     for buffer in rings.buffers:
         behind.create(LocalDealloc, buffer)
-
-
-def place_dependencies(loop: For, stage: dict[Operation, int], last: int) -> None:
-    """Give every other operation the earliest stage that its users demand: what a stage-s operation needs,
-    through operands and carried values, is in stage s at the latest; all else is in the last stage."""
-    work: list[tuple[Value, int]] = []
-
-    def demand(op: Operation, at: int) -> None:
-        for nested in op.walk():
-            work.extend((value, at) for value in nested.operands)
-
-    for op, at in list(stage.items()):
-        demand(op, at)
-    fixed = set(stage)
-    while work:
-        value, at = work.pop()
-        if value in loop.carried:
-            work.append((loop.next_of(value), at))
-        op = loop.body.ancestor_of(value.defining_op) if value.defining_op is not None else None
-        if op is None or op in fixed or stage.get(op, last + 1) <= at:
-            continue
-        stage[op] = at
-        demand(op, at)
-    for op in loop.body.operations:
-        if not op.is_terminator:
-            stage.setdefault(op, last)
 
 
 def _late_first(stage: dict[Operation, int], last: int) -> dict[Operation, int]:

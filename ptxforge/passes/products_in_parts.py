@@ -1,16 +1,14 @@
 """A product whose left operand passes through registers runs on into the next iteration, too: in two parts.
 
     for … iter_args(%acc = %zero) {                          (before)
-      %t = trans %acc
-      %f = dot_begin %t
+      %f = dot_begin %acc
       %x = local_load %a
-      %g = dot_async %x, %b, %f
-      %d = dot_wait %g {pending = 0}
+      %g = dot_async %x, %b, %f {parts = 2}
+      %d = dot_wait %g {until = "next"}
       copies
-      %u = trans %d
-      yield %u }
+      yield %d }
 
-    %f = dot_begin (trans %zero)                             (after)
+    %f = dot_begin %zero                                     (after)
     for … iter_args(%acc = %f) {
       dot_wait {pending = 1}                                 the last iteration's first part is finished:
       %x0 = local_load (first half of %a along k)            … its registers are free
@@ -20,159 +18,64 @@
       %h = dot_async %x1, (second half of %b), %g
       barrier; copies
       yield %h }
-    %d = trans (dot_wait %acc {pending = 0})
+    %d = dot_wait %acc {pending = 0}
 
 Registers may not change while tensor cores read them, and a second set of them would have to be moved from
 iteration to iteration. Of two parts one is always multiplying while the registers of the other are filled.
 
-Rules
------
-SUM       The product of the loop, added to a carried value that the loop does nothing with but transpose
-          and convert it to and fro: it is carried as accumulators, and brought back behind the loop.
-OPERAND   is computed in registers, element by element, from tiles that are read from rings of buffers (as
-          they are, cast, two elements taken from each: ``parts_of_operands.py``), from what is the same along
-          k (constants, scales of the operand's rows), and from what each half can take from registers: what
-          is loaded or added up along k is computed as a whole, while the last iteration's product runs.
-ROOM      What is computed as a whole lives beside the registers of both parts: only where there are enough,
-          and where no second block is on the multiprocessor, which multiplies while this one waits.
-PARTS     Each half is at least one instruction deep along k.
+``products_in_flight.py`` decides (PARTS), and writes on the product how many parts there are. (If passes in
+between have made something of the operand of which no part can be computed, the product ends in its
+iteration, and a remark says so.)
 """
 
 from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.definition import ALLOCATES, ANY_LAYOUT, REARRANGING, SAME_MEMORY
+from ptxforge.ir.core import Value
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.shared import LocalAlloc, LocalLoad, MemDescSubslice
+from ptxforge.ir.ops.shared import MemDescSubslice
 from ptxforge.ir.ops.warpgroup import DotAsync, DotWait
-from ptxforge.ir.pressure import blocks_with, held_in_front, registers_of, room
-from ptxforge.ir.warps import warps_around
-from ptxforge.layouts import wgmma
-from ptxforge.layouts.encodings import DotOperand
+from ptxforge.passes.analysis.flights import held_for
 from ptxforge.passes.parts_of_operands import Cutter, Part
-from ptxforge.passes.staggered_products import Product, carried_by, lasts
-from ptxforge.support import machine
-from ptxforge.support.target import Target
-
-_MOVES = frozenset((ANY_LAYOUT, REARRANGING))
-"""The traits of a change of layout."""
 
 
-def carry_accumulators(loop: For, product: Product) -> None:
-    """See SUM: the carried value that ``product`` is added to becomes one of the accumulators' type."""
-    before, argument = _behind_moves(product.begin.value)
-    if not (before and argument in loop.carried and argument.has_one_use and product.total.has_one_use):
-        return
-    yielded = loop.next_of(argument)
-    after, total = _behind_moves(yielded)
-    if total is not product.total or not after or not _is_identity([*before, *after]):
-        return
-    result = loop.last_of(argument)
-    initial = _moved(Builder.at(loop), loop.first_of(argument), before)
-    loop.set_operand(loop.first_initial + result.index, initial)
-    argument.type = result.type = total.type
-    product.begin.set_operand(0, argument)
-    terminator = loop.body.terminator
-    terminator.set_operands([total if v is yielded else v for v in terminator.operands])
-    for op in [*reversed(after), *reversed(before)]:
-        op.erase()
-    uses = list(result.users)
-    moved = _moved(Builder.after(loop), result, after)
-    for user in uses:
-        user.set_operands([moved if v is result else v for v in user.operands])
-
-
-def _behind_moves(value: Value) -> tuple[list[Operation], Value]:
-    """The transposes and conversions, each for the next alone, that make ``value``, in order, and of what."""
-    moves: list[Operation] = []
-    op = value.defining_op
-    while op is not None and (op.is_transpose or _MOVES <= op.traits) and value.has_one_use:
-        moves.insert(0, op)
-        value = op.operands[0]
-        op = value.defining_op
-    return moves, value
-
-
-def _is_identity(moves: list[Operation]) -> bool:
-    """Whether all transposes among ``moves``, one after the other, are none."""
-    order: tuple[int, ...] = tuple(range(len(moves[0].operands[0].type.shape)))
-    for op in moves:
-        order = tuple(order[d] for d in op.order) if op.is_transpose else order
-    return order == tuple(sorted(order))
-
-
-def _moved(b: Builder, value: Value, moves: list[Operation]) -> Value:
-    for op in moves:
-        copy = op.clone({})
-        copy.set_operands([value])
-        value = b.insert(copy).result
-    return value
-
-
-def in_parts(function: Function, loop: For, product: Product, target: Target) -> bool:
-    """Whether ``product``, the only one of ``loop``, is one for the rules above."""
-    start = product.start
-    depth = wgmma.K_BYTES * 8 // start.b.type.element.bits
-    if carried_by(loop, product) is None or start.b.type.shape[0] % (machine.PARTS_THROUGH_REGISTERS * depth):
-        return False
-    layout = start.a.type.layout
-    if not isinstance(layout, DotOperand) or not start.a.has_one_use:
-        return False
-    cutter = _cutter(loop)
-    held = [cutter.held(part, layout) for part in _parts_of_left(start)]
-    return None not in held and (not any(held) or _has_room(function, loop, product, target))
-
-
-def _cutter(loop: For) -> Cutter:
-    return Cutter(loop.body, lambda read: _held_for(read, loop))
-
-
-def _held_for(read: LocalLoad, loop: For) -> int | None:
-    """How many registers of a thread hold the tile that an iteration of ``loop`` reads, in that iteration;
-    ``None`` for memory that may have another tile where the product starts."""
-    if lasts(read.source, loop):
-        return 0
-    op = read.source.defining_op
-    while op is not None and SAME_MEMORY in op.traits:
-        op = op.operands[0].defining_op
-    is_own = op is not None and ALLOCATES in op.traits and op.parent is loop.body and op.value is not None
-    return registers_of(op.value.type) if is_own else None
-
-
-def _has_room(function: Function, loop: For, product: Product, target: Target) -> bool:
-    """See ROOM."""
-    threads, start = warps_around(loop).threads, product.start
-    fragments = registers_of(start.a.type)
-    live = registers_of(product.total.type) + held_in_front(function, start, without=product.begin.value)
-    words = live + fragments + machine.REGISTERS_BESIDE_FLIGHTS
-    shared = sum(op.result.type.bytes for op in function.walk(LocalAlloc))
-    blocks = min(target.max_shared_bytes // max(shared, 1), blocks_with(words, threads))
-    return words <= room(threads) and blocks < machine.BLOCKS_THAT_HIDE_A_WAIT
-
-
-def _parts_of_left(start: DotAsync) -> list[Part]:
-    """The left operand in PARTS."""
+def parts_of_left(start: DotAsync, parts: int) -> list[Part]:
+    """The left operand in so many ``parts`` along k."""
     rows, depth = start.a.type.shape
-    width = depth // machine.PARTS_THROUGH_REGISTERS
+    width = depth // parts
     return [Part(start.a, (0, first), (rows, width)) for first in range(0, depth, width)]
 
 
-def start_in_parts(loop: For, start: DotAsync) -> DotAsync:
-    """Replace ``start``, whose sum is carried as a flight, by its PARTS with their waits; the last one."""
-    b, cutter, parts = Builder.at(start), _cutter(loop), _parts_of_left(start)
-    signs = {name: start.attributes.get(name, False) for name in ("a_unsigned", "b_unsigned")}
-    flight, layout = start.c, start.a.type.layout
-    copies_left = any(cutter.held(part, layout) for part in parts)
-    for part in parts:
-        b.create(DotWait, pending=len(parts) - 1)
-        left = cutter.make(b, part, layout)
-        right = part_of_tile(b, start.b, 0, part.first[1], part.size[1])
+def has_parts(loop: For, start: DotAsync, parts: int) -> bool:
+    """Whether the left operand of ``start`` is computed so that ``parts`` of it can be."""
+    cutter, layout = _cutter(loop), start.a.type.layout
+    return parts == 1 or all(cutter.held(piece, layout) is not None for piece in parts_of_left(start, parts))
+
+
+def _cutter(loop: For) -> Cutter:
+    return Cutter(loop.body, lambda read: held_for(read, loop))
+
+
+def start_in_parts(loop: For, start: DotAsync, parts: int) -> DotAsync:
+    """Replace ``start``, whose sum is carried as a flight, by so many ``parts`` with their waits, which
+    :func:`has_parts`; the last one."""
+    b, layout, signs = Builder.at(start), start.a.type.layout, _signs(start)
+    cutter, flight = _cutter(loop), start.c
+    pieces = parts_of_left(start, parts)
+    copies_left = any(cutter.held(piece, layout) for piece in pieces)
+    for piece in pieces:
+        b.create(DotWait, pending=len(pieces) - 1)
+        left = cutter.make(b, piece, layout)
+        right = part_of_tile(b, start.b, 0, piece.first[1], piece.size[1])
         flight = b.value(DotAsync, left, right, flight, copies_left=copies_left, **signs)
     start.replace_with([flight])
     cutter.erase_unused()
     return flight.defining_op
+
+
+def _signs(start: DotAsync) -> dict[str, bool]:
+    return {name: start.attributes.get(name, False) for name in ("a_unsigned", "b_unsigned")}
 
 
 def part_of_tile(b: Builder, tile: Value, dim: int, first: int, width: int) -> Value:

@@ -49,7 +49,7 @@ def reduce_data_duplication(function: Function, target: Target) -> bool:
     tiles: dict[tuple, Value] = {}
     changed = False
     for op in function.walk(ConvertLayout):
-        if _goes_through_shared_memory(op):
+        if goes_through_shared_memory(op):
             size = op.x.type.bytes
             if size <= room:
                 room -= size * _decompose(op, tiles)
@@ -74,7 +74,8 @@ def _most_bytes(function: Function) -> int:
 # -- DECOMPOSE and SHARE ----------------------------------------------------------------------------------
 
 
-def _goes_through_shared_memory(op: ConvertLayout) -> bool:
+def goes_through_shared_memory(op: ConvertLayout) -> bool:
+    """See DECOMPOSE."""
     layout = op.result.type.layout
     is_operand = isinstance(layout, DotOperand) and isinstance(layout.parent, Mma)
     return is_operand and op.x.type.element is not T.I1 and isinstance(op.plan, SharedMemory)

@@ -28,6 +28,8 @@ SLICES      A product is done slice by slice along k (``slice``), if its operand
             (``sliced_products.py``).
 REGISTERS   Where no load is, one of two tiles that threads load by themselves may run ahead in registers
             (``loads_in_registers.py``).
+PRODUCTS    of warpgroups run on into the next iteration, or are waited for where it uses their sums
+            (``products_in_flight.py``), whether loads run ahead or not.
 SKIPPED     Loops that contain loops, barriers, assertions or prints; ``num_stages`` below 2; a loop that
             yields another carried value unchanged.
 
@@ -43,11 +45,14 @@ from ptxforge.ir.core import Function
 from ptxforge.ir.ops.control import For, While, loops_around
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load
+from ptxforge.passes.analysis.flights import runs_ahead
 from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.analysis.pipelined_loads import may_be_pipelined, pipelined_loads
 from ptxforge.passes.analysis.reasons import why_not_ahead
+from ptxforge.passes.chained_products import chain_of
 from ptxforge.passes.flatten_loops import StaysError
 from ptxforge.passes.loads_in_registers import run_ahead_in_registers
+from ptxforge.passes.products_in_flight import schedule_products
 from ptxforge.passes.sliced_products import products_of, width_of_slices
 from ptxforge.passes.tensor_loads import TensorLoads, is_vector
 from ptxforge.support.target import Target
@@ -62,25 +67,33 @@ def schedule_loops(function: Function, target: Target) -> bool:
     if not loops:
         return False
     by_tma = kept(TensorLoads, function)
-    changed = False
-    for loop in loops:
-        stages = loop.num_stages if loop.num_stages >= 0 else default
-        if stages < 2:
-            continue
-        by_tma.survey(loop.body.of(Load))
-        is_free = may_be_pipelined(loop)
-        levels = pipelined_loads(loop, by_tma.rectangle) if is_free else {}
-        by_tma.remark({**levels, **dict.fromkeys(op for op in loop.body.of(Load) if op.boxed)})
-        if levels:
-            _remark(function, loop, stages, levels)
-            _write(loop, stages, levels, by_tma)
-            _write_slices(function, loop, by_tma)
-        else:
-            ahead = run_ahead_in_registers(function, loop, target) if is_free else []
-            _remark(function, loop, stages, ahead)
+    stages = {loop: loop.num_stages if loop.num_stages >= 0 else default for loop in loops}
+    staged = [loop for loop in loops if stages[loop] >= 2]
+    through_memory = {loop for loop in staged if _through_memory(function, loop, stages[loop], by_tma)}
+    changed = bool(through_memory)
+    # When all rings are known, and so what shared memory they leave:
+    for loop in staged:
+        if loop not in through_memory:
+            ahead = run_ahead_in_registers(function, loop, target) if may_be_pipelined(loop) else []
+            _remark(function, loop, stages[loop], ahead)
             changed |= bool(ahead)
-        changed |= bool(levels)
+    for loop in loops:
+        loads = [op for op in loop.body.operations if runs_ahead(op)]
+        is_chain = all(map(by_tma.rectangle, loads)) and chain_of(loop, loads) is not None
+        changed |= not is_chain and schedule_products(function, loop, target)
     return changed
+
+
+def _through_memory(function: Function, loop: For, stages: int, by_tma: TensorLoads) -> bool:
+    """Let loads of ``loop`` run ahead through rings of buffers; whether one does."""
+    by_tma.survey(loop.body.of(Load))
+    levels = pipelined_loads(loop, by_tma.rectangle) if may_be_pipelined(loop) else {}
+    by_tma.remark({**levels, **dict.fromkeys(op for op in loop.body.of(Load) if op.boxed)})
+    if levels:
+        _remark(function, loop, stages, levels)
+        _write(loop, stages, levels, by_tma)
+        _write_slices(function, loop, by_tma)
+    return bool(levels)
 
 
 def _write(loop: For, stages: int, levels: dict[Load, int], by_tma: TensorLoads) -> None:

@@ -21,14 +21,14 @@
 The tensor cores multiply while exponentials are computed, and copies start an iteration's length before
 anybody waits for them.
 
+Which run on into the next iteration, which start early, and which wait until their use is written on them
+(``products_in_flight.py``).
+
 Rules
 -----
-PRODUCTS  The loop's products are all started in every iteration, and one at least is used in it.
-EARLY     A product whose operands are tiles in shared memory, and which begins at zero, starts right behind
-          the one before it. Its accumulators take registers from then on: only where there are enough.
-SUMS      A carried value that the loop does nothing with but add products to it (``overlap_products``) is
-          waited for in the next iteration, by the first wait of that: groups finish in order. What the
-          product reads must last as long; of registers the assembler knows.
+EARLY     A product that is ``early`` starts right behind the one before it, with the views of its tiles and
+          the waits for these.
+SUMS      What runs on is waited for in the next iteration, by the first wait of that: groups finish in order.
 LAST      A product that is used goes before a sum that could start at once, if nobody waits between: that
           one is under way while threads work with what they waited for.
 COPIES    go into buffers that the last iteration's products have read, so they follow the first wait and a
@@ -39,93 +39,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import attrs
-
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Operation, Value
+from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import COPIES, PRODUCTS, SAME_MEMORY, TENSORS
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.memory import Barrier
-from ptxforge.ir.ops.shared import (
-    AsyncCopyGlobalToLocal,
-    AsyncWait,
-    LocalLoad,
-    MemDescIndex,
-    MemDescSubslice,
-    MemDescTrans,
-)
+from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal, AsyncWait, LocalLoad
 from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
-from ptxforge.ir.pressure import registers_of, room
 from ptxforge.ir.views import memory_of
-from ptxforge.support import machine
+from ptxforge.passes.analysis.flights import Product
+from ptxforge.support.errors import IRError
 from ptxforge.support.worklist import each_once
 
 _COPIED = (COPIES, TENSORS)
 """The queues of copies."""
 
 
-@attrs.frozen
-class Product:
-    """A product with its beginning and its wait."""
-
-    begin: DotBegin
-    start: DotAsync
-    wait: DotWait
-
-    @property
-    def total(self) -> Value:
-        return self.wait.results[0]
-
-
-def products_of(loop: For) -> list[Product]:
-    """All products of ``loop``, in order; none if one of them is not started in every iteration, or not
-    waited for at once."""
-    found = []
-    for op in loop.body.walk(DotAsync):
-        begin, waits = op.begin, op.result.users
-        is_simple = (
-            op.parent is loop.body and begin is not None and begin.parent is loop.body
-            and len(waits) == 1 and waits[0].effects.finishes == PRODUCTS
-            and waits[0].pending == 0 and len(waits[0].flights) == 1
-        )  # fmt: skip
-        if not is_simple:
-            return []
-        found.append(Product(begin, op, waits[0]))
-    return found
-
-
-def carried_by(loop: For, product: Product) -> int | None:
-    """Which carried value ``product`` is added to, where the loop does nothing else with that, and the
-    product's operands last for another iteration: those in shared memory, and registers, which are of this
-    iteration (those from outside of the loop may be packed anew for its first product)."""
-    a, b = product.start.a, product.start.b
-    a_lasts = lasts(a, loop) if isinstance(a.type, T.MemDescType) else a.owner_block is loop.body
-    return sum_of(loop, product) if a_lasts and lasts(b, loop) else None
-
-
-def sum_of(loop: For, product: Product) -> int | None:
-    """Which carried value ``product`` is added to, where the loop does nothing else with that."""
-    argument, total = product.begin.value, product.total
-    if not (argument in loop.carried and argument.has_one_use and total.has_one_use):
-        return None
-    return loop.carried_index(argument) if loop.next_of(argument) is total else None
-
-
-def lasts(value: Value, loop: For) -> bool:
-    """Whether memory is a tile in a ring of buffers, which has one more than are under way, or from outside
-    of the loop."""
-    op = value.defining_op
-    while isinstance(op, (MemDescTrans, MemDescSubslice)):
-        value, op = op.source, op.source.defining_op
-    if value.owner_block is not loop.body:
-        return True
-    return isinstance(op, MemDescIndex) and op.source.owner_block is not loop.body
-
-
-def carry(loop: For, index: int, product: Product, place: Operation) -> None:
-    """Let carried value ``index`` be under way at the end of an iteration: its wait is behind ``place``, the
-    loop or what follows it."""
+def carry(loop: For, product: Product, place: Operation) -> None:
+    """Let what ``product`` is added to be under way at the end of an iteration: its wait is behind ``place``,
+    the loop or what follows it. Raises :class:`IRError` if ``loop`` does not carry it."""
+    if product.begin.value not in loop.carried or loop.next_of(product.begin.value) is not product.total:
+        raise IRError("a product is to run on into the next iteration, which does not add to its sum")
+    index = loop.carried_index(product.begin.value)
     begun = Builder.at(loop).value(DotBegin, loop.initial[index])
     loop.set_operand(loop.first_initial + index, begun)
     argument, result = loop.carried[index], loop.results[index]
@@ -141,48 +77,34 @@ def carry(loop: For, index: int, product: Product, place: Operation) -> None:
         behind.create(DotWait, pending=0)
 
 
-def stagger(loop: For, threads: int) -> bool:
-    """Rewrite ``loop``, a loop of ``threads`` threads, if the rules admit it."""
-    products = products_of(loop)
-    adding = [] if loop.disallow_acc_multi_buffer else products
-    sums = {p: at for p in adding if (at := carried_by(loop, p)) is not None}
-    used = [p for p in products if p not in sums]
-    if len(products) < 2 or not used:
-        return False
-    if _have_room(loop, products, sums, threads):
-        _start_early(loop, used)
+def stagger(loop: For, products: list[Product], sums: set[Product]) -> None:
+    """Carry out what is written on the ``products`` of ``loop``, of which ``sums`` run on into the next
+    iteration, and the others are used."""
+    used = [product for product in products if product not in sums]
+    _start_early(loop, used)
     for product in used:
         _wait_late(loop, product)
-    for product, index in sums.items():
-        carry(loop, index, product, loop)
-    _sums_last(sums, {product.start for product in used})
+    for product in products:
+        if product in sums:
+            carry(loop, product, loop)
+    _sums_last([p for p in products if p in sums], {product.start for product in used})
     _count_pending(loop, used)
     _copy_early(loop)
-    return True
-
-
-def _have_room(loop: For, products: list[Product], sums: Iterable[Product], threads: int) -> bool:
-    """See EARLY. What begins when the early ones have been used takes their registers."""
-    rings = _Rings(loop)
-    early = [p for p in products if p not in sums and p.begin.is_zero and rings.needed(p.start) is not None]
-    late = [p for p in products if p not in sums and p not in early]
-    words = sum(registers_of(p.total.type) for p in sums)
-    words += max(sum(registers_of(p.total.type) for p in some) for some in (early, late))
-    words += sum(registers_of(p.start.a.type) for p in products if isinstance(p.start.a.type, T.TensorType))
-    return words + machine.REGISTERS_BESIDE_FLIGHTS <= room(threads)
 
 
 # -- starts and waits --------------------------------------------------------------------------------------
 
 
 def _start_early(loop: For, products: list[Product]) -> None:
-    """See EARLY."""
+    """See EARLY. Raises :class:`IRError` for a product that needs more than its tiles."""
     rings = _Rings(loop)
     last = products[0].start
     for product in products[1:]:
-        needed = rings.needed(product.start)
-        if needed is None or not product.begin.is_zero:
+        if not product.start.attributes.pop("early", False):
             continue
+        needed = rings.needed(product.start)
+        if needed is None:
+            raise IRError("a product is to start early, and needs more than tiles that were copied")
         _move_behind(last, needed)
         last = product.start
 

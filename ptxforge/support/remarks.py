@@ -20,6 +20,7 @@ KINDS = {
     "not-persistent": "products by wgmma whose programs compute one tile each",
     "not-pipelined": "loads of a loop that do not run ahead of their iteration",
     "not-prefetched": "operands of products that are read where they are used, not a slice ahead",
+    "not-in-flight": "sums by wgmma for which each iteration waits, instead of the next one",
     "not-flattened": "loops over tiles that do not start the next tile's loads before this one is stored",
     "not-specialized": "loops that asked for warps of their own for loads and got none",
     "not-dealt-out": "loops over tiles that two groups of warps do not take in turns",

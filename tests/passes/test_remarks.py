@@ -169,6 +169,46 @@ def test_a_pipelined_product_whose_operands_are_read_where_it_is_done(constants,
     assert only.location.line == line_of(prefetched, line)
 
 
+def flying(a, b, c, out, k, N: tl.constexpr, DEEP: tl.constexpr, HOW: tl.constexpr):
+    i, j, n = tl.arange(0, 128), tl.arange(0, DEEP), tl.arange(0, N)
+    total = tl.zeros((128, N), tl.float32)
+    other = tl.zeros((128, N), tl.float32)
+    kept = tl.load(c + i[:, None] * DEEP + j[None, :]) * 2
+    for start in tl.range(0, k, DEEP, disallow_acc_multi_buffer=HOW == "forbidden"):
+        x = tl.load(a + i[:, None] * k + start + j[None, :])
+        y = tl.load(b + (start + j[:, None]) * N + n[None, :])
+        if HOW == "gathered":
+            x += tl.load(c + i[:, None] * start + (start * j)[None, :])
+        if HOW == "two":
+            other = tl.dot(x * 2, y, other)
+        total = tl.dot(kept if HOW == "kept" else x, y, total)
+        if HOW == "halved":
+            total *= 0.5
+    tl.store(out + i[:, None] * N + n[None, :], total + other)
+
+
+@pytest.mark.parametrize(("constants", "reason", "line"), [
+    ({"HOW": "halved"}, "does more with the sum than adding to it", "total = tl.dot"),
+    ({"HOW": "kept"}, "its left operand, the same in all iterations, is computed", "total = tl.dot"),
+    ({"HOW": "two"}, "one has a left operand in registers, and there are others", "for start"),
+    ({"HOW": "gathered", "N": 256}, "of a thread's 255 with what is computed meanwhile", "total = tl.dot"),
+    ({"HOW": "gathered", "DEEP": 16}, "16 elements along k make no 2 parts", "total = tl.dot"),
+])  # fmt: skip
+def test_a_sum_by_wgmma_that_ends_in_its_iteration(constants, reason, line):
+    """Nothing is said where the author wants it so, or where another block multiplies meanwhile."""
+    signature, usual = MATRICES | {"c": "*fp16:16"}, {"DEEP": 64, "N": 128, "HOW": ""}
+
+    def ended(constants):
+        made = compile_function(flying, signature, usual | constants, "sm_90a")
+        return [remark for remark in made.remarks if remark.kind == "not-in-flight"]
+
+    for fine in ("", "forbidden", "gathered"):
+        assert not ended({"HOW": fine})
+    (only,) = ended(constants)
+    assert only.pass_name == "schedule_loops" and reason in only.message
+    assert only.location.line == line_of(flying, line)
+
+
 def calls(folder: Path):
     for path in folder.rglob("*.py"):
         yield from (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))

@@ -7,6 +7,9 @@
 A *flight* is a set of accumulators under way. Groups of products are finished in the order in which they were
 started; ``dot_wait`` names how many of the newest may be unfinished, as ``async_wait`` does for copies. What
 a product reads (tiles in shared memory, and its operand in registers) must stay as it is until then.
+
+Until ``overlap_products`` a wait stands right behind its product; where both will stand in a loop is written
+on them (``passes/products_in_flight.py``): ``dot_async {early, parts}``, ``dot_wait {until}``.
 """
 
 from __future__ import annotations
@@ -56,6 +59,9 @@ class DotAsync(Product):
     in the tensor core's narrower sums (0: no bound) before these are added up in f32. ``copies_left``: the
     product runs on into the next iteration of a loop, in which something is computed in front of the wait for
     it: it reads copies of the registers of ``a``, see ``codegen_ptx/lower/wgmma.py``.
+
+    Its schedule: an ``early`` product starts right behind the one before it. One whose left operand passes
+    through registers is started in ``parts`` along k.
     """
 
     a = D.operand(D.TENSOR_OR_MEMDESC)
@@ -64,6 +70,8 @@ class DotAsync(Product):
     a_unsigned = D.attribute(bool, False)
     b_unsigned = D.attribute(bool, False)
     copies_left = D.attribute(bool, False)
+    early = D.attribute(bool, False)
+    parts = D.attribute(int, 1)
 
     infer = D.gives_type_of(2)
 
@@ -96,10 +104,15 @@ class DotAsync(Product):
 )  # fmt: skip
 class DotWait(Operation):
     """Wait until at most ``pending`` of the newest groups of products are unfinished. ``flights``, whose
-    products are then finished, become tensors."""
+    products are then finished, become tensors.
+
+    Its schedule: it stands here ``until`` it goes in front of the first ``use`` of its tensor, or into the
+    ``next`` iteration of its loop, which carries the flight.
+    """
 
     flights = D.operands(D.FLIGHT)
     pending = D.attribute(int, 0)
+    until = D.attribute(("", "use", "next"), "")
 
     @classmethod
     def infer(cls, operands, attributes):
