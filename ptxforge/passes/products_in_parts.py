@@ -40,18 +40,17 @@ PARTS     Each half is at least one instruction deep along k.
 
 from __future__ import annotations
 
-from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import ALLOCATES, ANY_LAYOUT, REARRANGING, SAME_MEMORY
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.shared import LocalAlloc, LocalLoad, MemDescSubslice
+from ptxforge.ir.ops.shared import LocalAlloc, LocalLoad
 from ptxforge.ir.ops.warpgroup import DotAsync, DotWait
 from ptxforge.ir.pressure import blocks_with, held_in_front, registers_of, room
 from ptxforge.ir.warps import warps_around
 from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import DotOperand
-from ptxforge.passes.parts_of_operands import Cutter, Part
+from ptxforge.passes.parts_of_operands import Cutter, Part, part_of_tile
 from ptxforge.passes.staggered_products import Product, carried_by, lasts
 from ptxforge.support import machine
 from ptxforge.support.target import Target
@@ -168,17 +167,8 @@ def start_in_parts(loop: For, start: DotAsync) -> DotAsync:
     for part in parts:
         b.create(DotWait, pending=len(parts) - 1)
         left = cutter.make(b, part, layout)
-        right = part_of_tile(b, start.b, 0, part.first[1], part.size[1])
+        right = part_of_tile(b, start.b, (part.first[1], 0), (part.size[1], start.b.type.shape[1]))
         flight = b.value(DotAsync, left, right, flight, copies_left=copies_left, **signs)
     start.replace_with([flight])
     cutter.erase_unused()
     return flight.defining_op
-
-
-def part_of_tile(b: Builder, tile: Value, dim: int, first: int, width: int) -> Value:
-    """A view of ``width`` elements of a tile in shared memory along ``dim``, from ``first`` on."""
-    type: T.MemDescType = tile.type
-    shape = tuple(width if d == dim else size for d, size in enumerate(type.shape))
-    offsets = tuple(first if d == dim else 0 for d in range(len(shape)))
-    part = T.MemDescType(shape, type.element, type.layout, type.mutable)
-    return b.value(MemDescSubslice, tile, type=part, offsets=offsets)
