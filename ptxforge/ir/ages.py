@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from ptxforge.ir.core import Block, Function, Operation, Value
+from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import COPIES
-from ptxforge.ir.ops.control import Loop, Structured
+from ptxforge.ir.paths import Paths
 
 Started = TypeVar("Started")
 """What stands for something that was started: its token, or the memory that it reads."""
@@ -25,71 +25,35 @@ def ages_at_waits(function: Function, queue: str = COPIES) -> dict[Operation, in
     """For each wait for ``queue`` that names what was started, the least age of what it names."""
     if not any(op.effects.finishes == queue for op in function.acting()):
         return {}
-    walk = _Walk(queue)
+    walk = _Ages(queue)
     walk.block(function.body, {})
     return walk.found
 
 
-class _Walk:
+class _Ages(Paths[Ages]):
     def __init__(self, queue: str):
         self.queue = queue
         self.found: dict[Operation, int] = {}
 
-    def block(self, block: Block, ages: Ages) -> Ages:
-        for op in block.operations:
-            ages = self.operation(op, ages)
-        return ages
-
-    def operation(self, op: Operation, ages: Ages) -> Ages:
-        if isinstance(op, Loop):
-            return self.loop(op, ages)
-        if op.regions:
-            return self.branch(op, ages)
+    def step(self, op: Operation, state: Ages) -> Ages:
         if op.effects.starts == self.queue and op.effects.fills:
-            return {**ages, op.result: -1}
+            return {**state, op.result: -1}
         if op.effects.starts == self.queue:
-            return {token: age + 1 for token, age in ages.items()} | {op.result: 0}
-        if op.effects.finishes == self.queue and not ages.keys().isdisjoint(op.operands):
-            self.found[op] = min(ages[token] for token in op.operands if token in ages)
-        return ages
+            return started(op.result, state)
+        if op.effects.finishes == self.queue and not state.keys().isdisjoint(op.operands):
+            self.found[op] = min(state[token] for token in op.operands if token in state)
+        return state
 
-    def branch(self, op: Operation, ages: Ages) -> Ages:
-        ends = []
-        for block in (region.block for region in op.regions):
-            end = self.block(block, ages)
-            ends.append(_renamed(end, block.last.operands, op.results))
-        if not isinstance(op, Structured):
-            return ends[0]
-        after = ends[0]
-        for end in ends[1:]:
-            after = either(after, end)
-        return after
+    def join(self, some: Ages, others: Ages) -> Ages:
+        return either(some, others)
 
-    def loop(self, op: Loop, ages: Ages) -> Ages:
-        count = len(op.results)
-        initial = op.operands[len(op.operands) - count :]
-        first = op.regions[0].block
-        entry = _renamed(ages, initial, first.arguments[len(first.arguments) - count :])
-        while True:
-            after, left = entry, entry
-            for number, region in enumerate(op.regions):
-                end = self.block(region.block, after)
-                passed = region.block.last.operands[len(region.block.last.operands) - count :]
-                if number == 0:
-                    left = _renamed(end, passed, op.results)
-                following = op.regions[(number + 1) % len(op.regions)].block.arguments
-                after = _renamed(end, passed, following[len(following) - count :])
-            joined = either(entry, after)
-            if joined == entry:
-                break
-            entry = joined
-        if not op.is_counted:
-            return left
-        return either(_renamed(ages, initial, op.results), left)
+    def passed(self, state: Ages, values: Sequence[Value], names: Sequence[Value]) -> Ages:
+        return state | {name: state[value] for value, name in zip(values, names) if value in state}
 
 
-def _renamed(ages: Ages, values: Sequence[Value], names: Sequence[Value]) -> Ages:
-    return ages | {name: ages[value] for value, name in zip(values, names) if value in ages}
+def started(new: Started, ages: dict[Started, int]) -> dict[Started, int]:
+    """The ages behind the start of a ``new`` group."""
+    return {one: age + 1 for one, age in ages.items()} | {new: 0}
 
 
 def either(some: dict[Started, int], others: dict[Started, int]) -> dict[Started, int]:
