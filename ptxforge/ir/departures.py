@@ -8,13 +8,13 @@ newest under way has waited for all that are as old as that, or older.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import reduce
 
 from ptxforge.ir import types as T
-from ptxforge.ir.ages import either
-from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
+from ptxforge.ir.ages import either, started
+from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import ALLOCATES, STORES
-from ptxforge.ir.ops.control import Loop, Structured
+from ptxforge.ir.ops.control import Loop
+from ptxforge.ir.paths import Paths
 from ptxforge.ir.views import memory_of
 from ptxforge.support.worklist import each_once
 
@@ -26,46 +26,25 @@ def check_departures(function: Function, fail: Callable[[str, Operation], None])
     """Call ``fail`` with what is wrong, and where: a wait that leaves under way what it names, memory that is
     written again or freed, and a kernel that ends, while a copy reads. (Memory that control flow passes on is
     not known.)"""
-    left = _Walk(fail).block(function.body, {})
+    left = _Departures(fail).block(function.body, {})
     if left:
         fail("the kernel may end while a copy reads its memory", function.body.last)
 
 
-class _Walk:
+class _Departures(Paths[Ages]):
     def __init__(self, fail: Callable[[str, Operation], None]):
         self.fail = fail
 
-    def block(self, block: Block, ages: Ages) -> Ages:
-        """What is read behind ``block``, of what is read in front of it."""
-        for op in block.operations:
-            ages = self.operation(op, ages)
-        return ages
-
-    def operation(self, op: Operation, ages: Ages) -> Ages:
-        if isinstance(op, Loop):
-            return self.loop(op, ages)
-        if op.regions:
-            ends = [self.block(region.block, ages) for region in op.regions]
-            # The first warps of a partition are those that compute.
-            return reduce(either, ends) if isinstance(op, Structured) else ends[0]
+    def step(self, op: Operation, state: Ages) -> Ages:
         if op.effects.finishes == STORES:
-            return self.wait(op, ages)
+            return self.wait(op, state)
         if op.effects.starts == STORES:
-            return {memory: age + 1 for memory, age in ages.items()} | {memory_of(op.source): 0}
-        self.check_free(op, ages)
-        return ages
+            return started(memory_of(op.source), state)
+        self.check_free(op, state)
+        return state
 
-    def loop(self, op: Loop, ages: Ages) -> Ages:
-        """Until nothing more is found to be read, or more newly, where an iteration begins."""
-        while True:
-            after = left = ages
-            for region in op.regions:
-                after = self.block(region.block, after)
-                left = after if region is op.regions[0] else left
-            following = either(ages, after)
-            if following == ages:
-                return ages if op.is_counted else left
-            ages = following
+    def join(self, some: Ages, others: Ages) -> Ages:
+        return either(some, others)
 
     def wait(self, op: Operation, ages: Ages) -> Ages:
         under_way = {memory: age for memory, age in ages.items() if age < op.pending}

@@ -58,7 +58,7 @@ from typing import NamedTuple
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Block, Function, Operation, Value
+from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import ALLOCATES, COPIES, PRODUCTS, SAME_MEMORY, STORES, TENSORS
 from ptxforge.ir.departures import copies_behind
 from ptxforge.ir.ops.control import For, If, Loop, Structured, While
@@ -66,6 +66,7 @@ from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.partition import Partition
 from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.ir.ops.warpgroup import FenceAsync
+from ptxforge.ir.paths import Paths
 from ptxforge.ir.warps import scratch_of
 from ptxforge.passes.analysis.components import carried_groups
 from ptxforge.passes.analysis.roots import accesses_in_place
@@ -185,7 +186,7 @@ def _overlap(some: Iterable[Interval], others: list[Interval]) -> bool:
     return any(a[0] < b[1] and b[0] < a[1] for a in some for b in others)
 
 
-class _Inserter:
+class _Inserter(Paths[_State]):
     def __init__(self, function: Function, in_place: dict[Operation, Value]):
         self.in_place = in_place
         self.buffers = Buffers(function)
@@ -200,13 +201,10 @@ class _Inserter:
     def intervals(self, op: Operation) -> list[Interval]:
         return [interval for alloc in self.buffers.used_by(op) for interval in _intervals(alloc)]
 
-    def block(self, block: Block, state: _State) -> _State:
-        """The state after ``block`` when ``state`` holds before it."""
-        for op in block.operations:
-            state = self.op(op, state)
-        return state
+    def join(self, some: _State, others: _State) -> _State:
+        return some.join(others)
 
-    def op(self, op: Operation, state: _State) -> _State:
+    def operation(self, op: Operation, state: _State) -> _State:
         if self.multicasts:
             state = self.met_before(op, state)
         rule = _TRANSFER.get(type(op)) or _rule_of_queue(op)
@@ -235,24 +233,11 @@ class _Inserter:
 
     def branch(self, op: If, state: _State) -> _State:
         state = self.fenced_before(op, state)
-        inside = state._replace(loaded=frozenset(), stored=frozenset())
-        sides = self.block(op.then_block, inside).join(self.block(op.else_block, inside))
+        sides = super().branch(op, state._replace(loaded=frozenset(), stored=frozenset()))
         return sides.join(_State(loaded=state.loaded, stored=state.stored))
 
     def loop(self, op: Loop, state: _State) -> _State:
-        """The body may run never (``for``), or its first part once (``while``)."""
-        state = self.fenced_before(op, state)
-        while True:
-            after = state
-            left = state
-            for region in op.regions:
-                after = self.block(region.block, after)
-                if region is op.regions[0]:
-                    left = after
-            following = state.join(after)
-            if following == state:
-                return following if op.is_counted else left
-            state = following
+        return super().loop(op, self.fenced_before(op, state))
 
     def partition(self, op: Partition, state: _State) -> _State:
         """All threads meet before and behind it; between, mbarriers order what two groups do."""

@@ -18,6 +18,9 @@ What has no parts that could be computed by themselves (elements that are loaded
 is computed as a whole, and each part takes the registers that hold it: of the operands of an operation, or of
 its result, whichever are fewer.
 
+Operands are cut so for ``products_in_parts.py``, where a part is computed as its product starts, and for
+``sliced_products.py``, which has read it before.
+
     %s = load %scales                                        (whole)
     %w = mulf %x, (broadcast (expand_dims %s))
 
@@ -106,7 +109,7 @@ class Cutter:
         return taken is not None and (below is None or taken < below)
 
     def make(self, b: Builder, part: Part, layout: Distributed, known: dict | None = None) -> Value:
-        """The value of ``part`` in ``layout``."""
+        """The value of ``part`` in ``layout``; ``known`` are those that are there, to which it is added."""
         known = {} if known is None else known
         if (part, layout) not in known:
             known[part, layout] = self._make(b, part, layout, known)
@@ -124,15 +127,11 @@ class Cutter:
             return made(b, op, part, cut)
         self.made[op] = None
         if op.get_effects() == READS_SHARED:
-            tile = op.source
-            described = T.MemDescType(part.size, cut.element, tile.type.layout, tile.type.mutable)
-            view = b.value(MemDescSubslice, tile, type=described, offsets=part.first)
-            return b.value(LocalLoad, view, *op.operands[1:], type=cut)
-        operands = [self.make(b, *one, known) for one in _needed(op, part, layout)]
+            return read_part(b, part, layout, *op.operands)
+        needed = {one.value: self.make(b, one, before, known) for one, before in _needed(op, part, layout)}
         if op.changes_layout:
-            return operands[0]
-        copy = op.clone({})
-        copy.set_operands(operands or op.operands)
+            return needed[op.operands[0]]
+        copy = op.clone(needed)
         for fact in ("constancy", "contiguity"):
             copy.attributes.pop(fact, None)
         copy.result.type = cut
@@ -165,6 +164,18 @@ class Cutter:
                 op.erase()
 
 
+def read_part(b: Builder, part: Part, layout: Distributed, tile: Value, *token: Value) -> Value:
+    """The value of ``part`` in ``layout``, read from the ``tile`` in shared memory that has all of it."""
+    view = part_of_tile(b, tile, part.first, part.size)
+    return b.value(LocalLoad, view, *token, type=T.TensorType(part.size, view.type.element, layout))
+
+
+def part_of_tile(b: Builder, tile: Value, first: tuple[int, ...], size: tuple[int, ...]) -> Value:
+    """A view of ``size`` elements of a tile in shared memory from ``first`` on, in each dimension."""
+    part = T.MemDescType(size, tile.type.element, tile.type.layout, tile.type.mutable)
+    return b.value(MemDescSubslice, tile, type=part, offsets=first)
+
+
 def _may_be_taken(part: Part, layout: Distributed) -> bool:
     """Whether threads that have the whole value in ``layout`` hold ``part`` in it."""
     if part.is_whole:
@@ -179,8 +190,8 @@ def _needed(op: Operation, part: Part, layout: Distributed) -> list[tuple[Part, 
     if UNIFORM in op.traits or type(op) in _MADE:
         return []
     if ELEMENTWISE in op.traits and op.is_pure:
-        tensors = all(isinstance(v.type, T.TensorType) for v in op.operands)
-        return [(Part(v, part.first, part.size), layout) for v in op.operands] if tensors else None
+        tensors = (v for v in op.operands if isinstance(v.type, T.TensorType))
+        return [(Part(v, part.first, part.size), layout) for v in tensors]
     cut = _CUTS.get(type(op), _transposed if op.is_transpose else None)
     try:
         return None if cut is None else cut(op, part, layout)

@@ -30,14 +30,11 @@ iteration, and a remark says so.)
 
 from __future__ import annotations
 
-from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Value
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.shared import MemDescSubslice
 from ptxforge.ir.ops.warpgroup import DotAsync, DotWait
 from ptxforge.passes.analysis.flights import held_for
-from ptxforge.passes.parts_of_operands import Cutter, Part
+from ptxforge.passes.parts_of_operands import Cutter, Part, part_of_tile
 
 
 def parts_of_left(start: DotAsync, parts: int) -> list[Part]:
@@ -67,7 +64,7 @@ def start_in_parts(loop: For, start: DotAsync, parts: int) -> DotAsync:
     for piece in pieces:
         b.create(DotWait, pending=len(pieces) - 1)
         left = cutter.make(b, piece, layout)
-        right = part_of_tile(b, start.b, 0, piece.first[1], piece.size[1])
+        right = part_of_tile(b, start.b, (piece.first[1], 0), (piece.size[1], start.b.type.shape[1]))
         flight = b.value(DotAsync, left, right, flight, copies_left=copies_left, **signs)
     start.replace_with([flight])
     cutter.erase_unused()
@@ -76,12 +73,3 @@ def start_in_parts(loop: For, start: DotAsync, parts: int) -> DotAsync:
 
 def _signs(start: DotAsync) -> dict[str, bool]:
     return {name: start.attributes.get(name, False) for name in ("a_unsigned", "b_unsigned")}
-
-
-def part_of_tile(b: Builder, tile: Value, dim: int, first: int, width: int) -> Value:
-    """A view of ``width`` elements of a tile in shared memory along ``dim``, from ``first`` on."""
-    type: T.MemDescType = tile.type
-    shape = tuple(width if d == dim else size for d, size in enumerate(type.shape))
-    offsets = tuple(first if d == dim else 0 for d in range(len(shape)))
-    part = T.MemDescType(shape, type.element, type.layout, type.mutable)
-    return b.value(MemDescSubslice, tile, type=part, offsets=offsets)

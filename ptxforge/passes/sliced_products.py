@@ -56,7 +56,7 @@ from ptxforge.ir.ops.shape import Broadcast
 from ptxforge.ir.ops.shared import LocalLoad
 from ptxforge.layouts.encodings import DotOperand, Mma, elements_per_thread
 from ptxforge.passes.flatten_loops import StaysError
-from ptxforge.passes.products_in_parts import part_of_tile
+from ptxforge.passes.parts_of_operands import Cutter, Part, read_part
 from ptxforge.passes.rings import layout_behind, tile_behind, values_read
 from ptxforge.support import machine
 from ptxforge.support.errors import IRError
@@ -100,21 +100,18 @@ def width_of_slices(loop: For, dot: Dot, copied: Collection[Load]) -> int:
 
 def _reads(dot: Dot, loop: For) -> list[Operation | None]:
     """What makes the operands of ``dot``, before the WORK on them."""
-    return [_read_behind(value, 1 - side, loop, []) for side, value in enumerate((dot.a, dot.b))]
+    return [_read_behind(value, 1 - side, loop) for side, value in enumerate((dot.a, dot.b))]
 
 
-def _read_behind(value: Value, k: int, loop: For, work: list[Operation]) -> Operation | None:
-    """The operation that makes ``value``, or what the WORK that makes it is done on;
-    that goes to ``work``."""
+def _read_behind(value: Value, k: int, loop: For) -> Operation | None:
+    """The operation that makes ``value``, or what the WORK that makes it is done on."""
     op = value.defining_op
     if op is None or op.parent is not loop.body or ELEMENTWISE not in op.traits:
         return op
     inputs = [v for v in op.operands if isinstance(v.type, T.TensorType) and not _is_same_along(v, k)]
     if len(inputs) != 1 or not (op.is_pure and value.has_one_use and len(op.results) == 1):
         return None
-    read = _read_behind(inputs[0], k, loop, work)
-    work.append(op)
-    return read
+    return _read_behind(inputs[0], k, loop)
 
 
 def _is_same_along(value: Value, dim: int) -> bool:
@@ -151,7 +148,7 @@ def cut_product(loop: For, stage: dict[Operation, int], last: int) -> Slices | N
     of all that comes of it to ``stage``. Raises :class:`IRError` for one of which that cannot be true."""
     for dot in loop.body.of(Dot):
         if "slice" in dot.attributes:
-            return _Cutter(loop, dot, dot.attributes.pop("slice"), stage, last).run()
+            return _Slicing(loop, dot, dot.attributes.pop("slice"), stage, last).run()
     return None
 
 
@@ -174,16 +171,14 @@ class Slices:
         return turn
 
 
-class _Cutter:
+class _Slicing:
     """Cuts one product. :meth:`run` does it, and erases the product and the reads of its whole operands."""
 
     def __init__(self, loop: For, dot: Dot, width: int, stage: dict[Operation, int], last: int):
         self.dot, self.width, self.stage, self.last = dot, width, stage, last
-        self.work: tuple[list[Operation], list[Operation]] = ([], [])
-        self.whole: list[LocalLoad] = [
-            _read_behind(value, 1 - i, loop, self.work[i]) for i, value in enumerate((dot.a, dot.b))
-        ]
-        self.b = Builder.at(dot)
+        self.whole: list[LocalLoad] = _reads(dot, loop)
+        self.b, self.cutter = Builder.at(dot), Cutter(loop.body, held_for=lambda read: 0)
+        self.fragments: dict[tuple[Part, DotOperand], Value] = {}
         tokens = {getattr(read, "token", None) for read in self.whole}
         if len(tokens) != 1 or None in tokens or not width or dot.a.type.shape[1] % width:
             raise IRError(f"a product cannot be done in slices of {width}")
@@ -191,17 +186,16 @@ class _Cutter:
     def run(self) -> Slices:
         token, tiles = self.whole[0].token, [read.source for read in self.whole]
         count = self.dot.a.type.shape[1] // self.width
-        ahead = self._noted(self.last - 1, self._read_ahead, token)
-        others = [self._noted(self.last, self._read, tiles, number) for number in range(1, count)]
-        ahead[0].insert(0, token.defining_op)
+        ahead, _ = self._noted(self.last - 1, self._read_ahead, token)
+        others = [self._noted(self.last, self._read, tiles, number)[0] for number in range(1, count)]
+        ahead.insert(0, token.defining_op)
         self.stage[token.defining_op] = self.last - 1
-        reads, products, total = [], [], self.dot.c
-        for ops, fragments in (ahead, *others):
-            reads.append(ops)
-            made, total = self._noted(self.last, self._multiply, fragments, total)
+        products, total = [], self.dot.c
+        for number in range(count):
+            made, total = self._noted(self.last, self._multiply, number, total)
             products.append(made)
         self._replace_whole(total)
-        return Slices(reads, products)
+        return Slices([ahead, *others], products)
 
     def _noted(self, stage: int, make: Callable[..., Any], *arguments: Any) -> tuple[list[Operation], Any]:
         """The operations that ``make`` inserts, which get a ``stage``, and what it returns."""
@@ -214,12 +208,11 @@ class _Cutter:
         self.stage.update(dict.fromkeys(made, stage))
         return made, returned
 
-    def _read_ahead(self, token: Value) -> list[Value]:
+    def _read_ahead(self, token: Value) -> None:
         """The first fragments of a tile that ``token`` says has arrived."""
         fragments = self._read([self._tile(read) for read in self.whole], 0, token)
         for fragment, name in zip(fragments, ("a0", "b0")):
             fragment.hint = name
-        return fragments
 
     def _tile(self, read: LocalLoad) -> Value:
         """What ``read`` reads, chosen anew."""
@@ -235,44 +228,32 @@ class _Cutter:
 
     def _read(self, tiles: list[Value], number: int, *token: Value) -> list[Value]:
         """Slice ``number`` along k of both tiles in shared memory, as fragments."""
-        fragments = []
-        for side, (tile, read) in enumerate(zip(tiles, self.whole)):
-            view = part_of_tile(self.b, tile, 1 - side, number * self.width, self.width)
-            type = read.result.type.with_shape(view.type.shape, read.result.type.layout)
-            fragments.append(self.b.value(LocalLoad, view, *token, type=type))
-        return fragments
+        read = []
+        for side, (tile, whole) in enumerate(zip(tiles, self.whole)):
+            part, layout = self._slice(side, whole.result, number), whole.result.type.layout
+            self.fragments[part, layout] = read_part(self.b, part, layout, tile, *token)
+            read.append(self.fragments[part, layout])
+        return read
 
-    def _multiply(self, fragments: list[Value], total: Value) -> Value:
-        """The WORK on a slice of both operands, and their product."""
-        operands = [self._worked(side, fragment) for side, fragment in enumerate(fragments)]
+    def _multiply(self, number: int, total: Value) -> Value:
+        """The WORK on slice ``number`` of both operands, and their product."""
+        operands = [
+            self.cutter.make(self.b, self._slice(side, value, number), value.type.layout, self.fragments)
+            for side, value in enumerate((self.dot.a, self.dot.b))
+        ]
         return self.b.value(Dot, *operands, total, **self.dot.attributes)
 
-    def _worked(self, side: int, fragment: Value) -> Value:
-        k, shape = 1 - side, fragment.type.shape
-        for op in self.work[side]:
-            values = []
-            for value in op.operands:
-                if not isinstance(value.type, T.TensorType):
-                    values.append(value)
-                else:
-                    values.append(self._cut(value, shape) if _is_same_along(value, k) else fragment)
-            copy = op.clone({})
-            copy.set_operands(values)
-            copy.result.type = op.result.type.with_shape(shape, op.result.type.layout)
-            fragment = self.b.insert(copy).result
-        return fragment
-
-    def _cut(self, value: Value, shape: tuple[int, ...]) -> Value:
-        """A tensor that is the same along k, in the ``shape`` of a slice."""
-        copy = value.defining_op.clone({})
-        copy.result.type = value.type.with_shape(shape, value.type.layout)
-        return self.b.insert(copy).result
+    def _slice(self, side: int, value: Value, number: int) -> Part:
+        """Slice ``number`` along k of the operand on one ``side``, or of what it is made of."""
+        rows, columns = value.type.shape
+        if side == 0:
+            return Part(value, (0, number * self.width), (rows, self.width))
+        return Part(value, (number * self.width, 0), (self.width, columns))
 
     def _replace_whole(self, total: Value) -> None:
         self.dot.replace_with([total])
-        for work, read in zip(self.work, self.whole):
-            for op in reversed(work):
-                op.erase()
+        self.cutter.erase_unused()
+        for read in self.whole:
             self.stage.pop(read)
             read.erase()
 

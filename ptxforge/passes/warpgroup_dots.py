@@ -59,7 +59,7 @@ from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import DotOperand, Mma
 from ptxforge.layouts.linear import LayoutError
 from ptxforge.layouts.mma_families import WGMMA, find_family
-from ptxforge.passes.products_in_parts import part_of_tile
+from ptxforge.passes.parts_of_operands import part_of_tile
 from ptxforge.support import machine
 from ptxforge.support.worklist import each_once
 
@@ -341,7 +341,9 @@ def _apart(
 def _slice(b: Builder, operand: Value, k_dim: int, start: int, width: int) -> Value:
     if not isinstance(operand.type, T.MemDescType):
         raise LayoutError("a part of an operand in registers")
-    return part_of_tile(b, operand, k_dim, start, width)
+    first = tuple(start if d == k_dim else 0 for d in range(2))
+    size = tuple(width if d == k_dim else extent for d, extent in enumerate(operand.type.shape))
+    return part_of_tile(b, operand, first, size)
 
 
 def _is_zero(value: Value) -> bool:
