@@ -177,7 +177,7 @@ class TensorLoads:
             "strides": tuple(entry_of(d.stride) for d in rectangle.dimensions),
             "box": tuple(box), "swizzle": swizzle,
         } | ({"padding": rectangle.padding} if rectangle.padding != "zero" else {})  # fmt: skip
-        return map_parameter(self.function, attributes)
+        return map_parameter(self.function, attributes, [value.name for value in rectangle.asked])
 
     def _made_here(self, rectangle: Rectangle, attributes: dict) -> Value:
         """The map, made where everything is there that it is made of."""
@@ -266,11 +266,24 @@ def _share_a_loop(one: Operation, other: Operation) -> bool:
     return any(loop in loops_around(other) for loop in loops_around(one))
 
 
-def map_parameter(function: Function, attributes: dict) -> BlockArgument:
-    """The kernel's parameter with these ``attributes``, which describe a tensor; a new one if it has none."""
-    for argument in function.arguments:
-        if argument.type is T.TENSOR_MAP and argument.attributes == attributes:
-            return argument
+def map_parameter(function: Function, attributes: dict, asked: Iterable[str] = ()) -> BlockArgument:
+    """The kernel's parameter with these ``attributes``, which describe a tensor; a new one if it has none.
+    Launches take it only where no parameter that is ``asked`` for is negative."""
+    found = next((x for x in function.arguments if _describes(x, attributes)), None)
+    if found is None:
+        found = _new_map(function, attributes)
+    names = dict.fromkeys((*found.attributes.get("nonnegative", ()), *asked))
+    found.attributes = attributes | ({"nonnegative": tuple(names)} if names else {})
+    return found
+
+
+def _describes(argument: BlockArgument, attributes: dict) -> bool:
+    if argument.type is not T.TENSOR_MAP:
+        return False
+    return {key: x for key, x in argument.attributes.items() if key != "nonnegative"} == attributes
+
+
+def _new_map(function: Function, attributes: dict) -> BlockArgument:
     taken, name = function.arguments, f"{attributes['base']}_map"
     if any(other.name == name for other in taken):
         name += str(len(taken))
