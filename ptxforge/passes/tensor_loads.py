@@ -170,7 +170,8 @@ class TensorLoads:
             box[tile_dims.index(layout.order[1])] //= sharers
         dtype = dtypes.BY_IR[type.element.name].name
         if rectangle.in_kernel:
-            return self._made_here(rectangle, {"dtype": dtype, "box": tuple(box), "swizzle": swizzle})
+            described = {"dtype": dtype, "box": tuple(box), "swizzle": swizzle, "padding": rectangle.padding}
+            return self._made_here(rectangle, described)
         attributes = {
             "dtype": dtype, "base": rectangle.base.name,
             "shape": tuple(entry_of(d.size) for d in rectangle.dimensions),

@@ -48,6 +48,15 @@ def kind_of(dtype: DType) -> str:
     return f"u{dtype.bits}" if dtype.is_unsigned or dtype.bits == 16 else f"s{dtype.bits}"
 
 
+def has_nan(dtype: DType) -> bool:
+    """Whether a tensor map of these elements can have NaN outside of the tensor; of bytes it has none.
+
+    >>> has_nan(dtypes.float16), has_nan(dtypes.float8e5), has_nan(dtypes.int32)
+    (True, False, False)
+    """
+    return dtype.is_float and dtype.bits > 8
+
+
 def check_dimensions(shape: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]) -> None:
     """Raise :class:`DeviceError` unless a tensor map can have this shape, these strides and this box: what
     every device asks before it encodes one."""

@@ -22,8 +22,7 @@ ALIGNED     The pointer, the distances of rows and the first column of a tile ar
 BOUNDS      Masks compare an index of a row or column with a bound; the bound, counted from the tensor's
             beginning, must be made of kernel parameters alone: it is the tensor's size there. Without a mask
             there is no size. A lower bound must be the tensor's beginning. What masks leave out is zero.
-PADDED      Or NaN, of floats that a tensor map has an element type for (8-bit ones come as bytes), if the map
-            is made of parameters: one that a kernel makes of a tensor without elements has a zero.
+PADDED      Or NaN, of floats that a tensor map has an element type for (8-bit ones come as bytes).
 IN KERNEL   What is loaded through a descriptor may have any scalar as base, size and stride that the loop
             around the load does not compute: the kernel makes the map. Only where threads would copy less
             than 16 bytes at once (the last size is any number): else they are done sooner than a map.
@@ -160,8 +159,6 @@ class Rectangles:
             raise NotLinear("what the mask leaves out is neither zero nor NaN")
         if T.element_type(load.result.type).bits <= 8:
             raise NotLinear("what the mask leaves out is NaN, of floats of 8 bits")
-        if self.in_kernel:
-            raise NotLinear("what the mask leaves out is NaN, of a tensor that only the kernel knows")
         return "nan"
 
     def _check_alignment(self, found: Rectangle, size: int) -> None:
