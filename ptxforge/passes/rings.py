@@ -50,7 +50,13 @@ from ptxforge.passes.analysis.rectangles import Rectangle
 from ptxforge.passes.chained_products import Chain
 from ptxforge.passes.continued_rings import Continuation
 from ptxforge.passes.multicast_loads import peers_of
-from ptxforge.passes.tensor_loads import TensorLoads, is_vector, pick, ring_of_barriers
+from ptxforge.passes.tensor_loads import (
+    TensorLoads,
+    is_read_by_threads,
+    is_vector,
+    pick,
+    ring_of_barriers,
+)
 from ptxforge.support.errors import IRError
 
 
@@ -271,8 +277,8 @@ class Rings:
         self._read(load, source.result, use)
 
     def _read(self, load: Load, source: Value, use: int) -> None:
-        """Products read tiles from shared memory, threads vectors."""
-        if is_vector(load):
+        """Products read tiles from shared memory, threads vectors and what is for no product."""
+        if is_vector(load) or is_read_by_threads(load):
             read = Builder.at(load).create(LocalLoad, source, result_types=[load.result.type])
             self.stage[read] = use
             load.replace_with([read.result])

@@ -19,6 +19,9 @@ TILES       that only ``wgmma`` reads, in the order and with the swizzle that it
 VECTORS     that are loaded beside such tiles and do not say where others are: a box of one row, without a
             swizzle, which threads read. It is a multiple of 128 bytes, as each of its buffers must begin
             at one.
+BOXES       that are loaded through a descriptor in a loop without products, if
+            :data:`~ptxforge.support.machine.BOXES_FOR_THREADS` says so: rows behind each other, without a
+            swizzle, which threads read.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from ptxforge.ir.definition import ALLOCATES, UNORDERED
 from ptxforge.ir.ops.arith import AddI, MulI
 from ptxforge.ir.ops.cast import ExtSI, TruncI
 from ptxforge.ir.ops.control import loops_around
+from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.mbarrier import TensorLoad
 from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex
@@ -90,6 +94,8 @@ class TensorLoads:
 
     def _rectangle(self, load: Load) -> Rectangle:
         """Raises :class:`NotLinear`."""
+        if machine.BOXES_FOR_THREADS and _is_box_for_threads(load):
+            return self._box(load)
         if is_vector(load):
             return self._vector(load)
         users = load.result.users
@@ -106,6 +112,21 @@ class TensorLoads:
             raise NotLinear("the tile lies in shared memory in another order")
         if T.element_type(type) is T.I1:
             raise NotLinear("a tile of i1")
+        return found
+
+    def _box(self, load: Load) -> Rectangle:
+        """See BOXES. Raises :class:`NotLinear`."""
+        if self.function.attributes.get("num_ctas", 1) > 1:
+            raise NotLinear("several CTAs load parts of the tile")
+        type, found = load.result.type, self.rectangles.of(load)
+        self._check_writes(load, found)
+        if max(type.shape) > MOST_ROWS or type.bytes % machine.BUFFER_ALIGNMENT:
+            raise NotLinear("a tile of no multiple of 128 bytes, or longer than a box")
+        columns = type.layout.order[0]
+        if found.dimensions[-1].tile_dim != columns:
+            raise NotLinear("the tile lies in shared memory in another order")
+        if type.shape[columns] * type.element.bytes % machine.SCRATCH_ALIGNMENT:
+            raise NotLinear("rows of a tile of less than 16 bytes")
         return found
 
     def _vector(self, load: Load) -> Rectangle:
@@ -162,7 +183,7 @@ class TensorLoads:
         of the kernel, or one that is made here."""
         type = load.result.type
         is_in_panels = isinstance(layout, Panels)
-        span, swizzle = (layout.width, layout.swizzle) if is_in_panels else (type.shape[0], 0)
+        span, swizzle = (layout.width, layout.swizzle) if is_in_panels else (type.shape[layout.order[0]], 0)
         box = [1 if d.tile_dim is None else type.shape[d.tile_dim] for d in rectangle.dimensions]
         box[-1] = min(box[-1], span)
         if sharers > 1:
@@ -232,6 +253,20 @@ class TensorLoads:
 def is_vector(load: Load) -> bool:
     """Whether ``load`` has one dimension."""
     return isinstance(load.result.type, T.TensorType) and load.result.type.rank == 1
+
+
+def is_read_by_threads(load: Load) -> bool:
+    """Whether threads read what ``load`` brings out of shared memory, and not products."""
+    return not any(ALLOCATES in user.traits for user in load.result.users)
+
+
+def _is_box_for_threads(load: Load) -> bool:
+    """Whether BOXES may be of ``load``."""
+    loop = load.parent_op
+    if not load.boxed or loop is None or not loop.is_counted or any(loop.body.of(Product)):
+        return False
+    element = load.result.type.element
+    return is_read_by_threads(load) and isinstance(element, T.ScalarType) and element is not T.I1
 
 
 def _may_wait(op: Operation, load: Load) -> bool:
