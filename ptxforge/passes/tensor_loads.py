@@ -15,10 +15,10 @@ and no thread computes addresses.
 
 Rules
 -----
-TILES       that only ``wgmma`` reads, in the order and with the swizzle that it wants.
+TILES       that only ``wgmma`` reads, in the order and with the swizzle that it wants; or threads, which make
+            its left operand of them, where a swizzle of TMA keeps their reads apart (``ring_layouts.py``).
 VECTORS     that are loaded beside such tiles and do not say where others are: a box of one row, without a
-            swizzle, which threads read. It is a multiple of 128 bytes, as each of its buffers must begin
-            at one.
+            swizzle, which threads read.
 BOXES       that are loaded through a descriptor in a loop without products, if
             :data:`~ptxforge.support.machine.BOXES_FOR_THREADS` says so: rows behind each other, without a
             swizzle, which threads read.
@@ -35,17 +35,18 @@ from ptxforge.ir.definition import ALLOCATES, UNORDERED
 from ptxforge.ir.ops.arith import AddI, MulI
 from ptxforge.ir.ops.cast import ExtSI, TruncI
 from ptxforge.ir.ops.control import loops_around
-from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.mbarrier import TensorLoad
 from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex
 from ptxforge.ir.ops.tensor_map import MakeTensorMap, MapWorkspace, ReleaseWorkspace
+from ptxforge.layouts.boxes import CHUNK_BYTES
 from ptxforge.layouts.panels import Panels
 from ptxforge.layouts.shared import InSharedMemory, Shared
 from ptxforge.passes.analysis.linear_forms import NotLinear, Polynomial
 from ptxforge.passes.analysis.rectangles import Rectangle, Rectangles, entry_of, place_of
 from ptxforge.passes.analysis.roots import root_of
-from ptxforge.support import dtypes, machine
+from ptxforge.passes.ring_layouts import is_box_for_threads, layout_of_boxes
+from ptxforge.support import dtypes
 from ptxforge.support.worklist import each_once
 
 MOST_ROWS = 256
@@ -94,14 +95,12 @@ class TensorLoads:
 
     def _rectangle(self, load: Load) -> Rectangle:
         """Raises :class:`NotLinear`."""
-        if machine.BOXES_FOR_THREADS and _is_box_for_threads(load):
+        if is_box_for_threads(load):
             return self._box(load)
         if is_vector(load):
             return self._vector(load)
-        users = load.result.users
-        layouts = {user.result.type.layout if ALLOCATES in user.traits else None for user in users}
-        layout = layouts.pop() if len(layouts) == 1 else None
-        if not isinstance(layout, Panels):
+        layout = layout_of_boxes(load)
+        if layout is None:
             raise NotLinear("its tile is not only for the tensor cores")
         found = self.rectangles.of(load)
         self._check_writes(load, found)
@@ -120,12 +119,12 @@ class TensorLoads:
             raise NotLinear("several CTAs load parts of the tile")
         type, found = load.result.type, self.rectangles.of(load)
         self._check_writes(load, found)
-        if max(type.shape) > MOST_ROWS or type.bytes % machine.BUFFER_ALIGNMENT:
-            raise NotLinear("a tile of no multiple of 128 bytes, or longer than a box")
+        if max(type.shape) > MOST_ROWS:
+            raise NotLinear("a tile that is longer than a box")
         columns = type.layout.order[0]
         if found.dimensions[-1].tile_dim != columns:
             raise NotLinear("the tile lies in shared memory in another order")
-        if type.shape[columns] * type.element.bytes % machine.SCRATCH_ALIGNMENT:
+        if type.shape[columns] * type.element.bytes % CHUNK_BYTES:
             raise NotLinear("rows of a tile of less than 16 bytes")
         return found
 
@@ -136,8 +135,8 @@ class TensorLoads:
             raise NotLinear("a vector beside no tile that TMA copies")
         if _reaches_a_load(load.result):
             raise NotLinear("a vector that says where others are loaded")
-        if type.shape[0] > MOST_ROWS or type.bytes % machine.BUFFER_ALIGNMENT:
-            raise NotLinear("a vector of no multiple of 128 bytes, or longer than a box")
+        if type.shape[0] > MOST_ROWS or type.bytes % CHUNK_BYTES:
+            raise NotLinear("a vector of no multiple of 16 bytes, or longer than a box")
         if type.element is T.I1 or not isinstance(type.element, T.ScalarType):
             raise NotLinear(f"a vector of {type.element}")
         found = self.rectangles.of(load)
@@ -253,20 +252,6 @@ class TensorLoads:
 def is_vector(load: Load) -> bool:
     """Whether ``load`` has one dimension."""
     return isinstance(load.result.type, T.TensorType) and load.result.type.rank == 1
-
-
-def is_read_by_threads(load: Load) -> bool:
-    """Whether threads read what ``load`` brings out of shared memory, and not products."""
-    return not any(ALLOCATES in user.traits for user in load.result.users)
-
-
-def _is_box_for_threads(load: Load) -> bool:
-    """Whether BOXES may be of ``load``."""
-    loop = load.parent_op
-    if not load.boxed or loop is None or not loop.is_counted or any(loop.body.of(Product)):
-        return False
-    element = load.result.type.element
-    return is_read_by_threads(load) and isinstance(element, T.ScalarType) and element is not T.I1
 
 
 def _may_wait(op: Operation, load: Load) -> bool:

@@ -45,7 +45,8 @@ def row_sums(x, out, M, N, PAD: tl.constexpr, STAGES: tl.constexpr, BM: tl.const
 @pytest.mark.parametrize("stages", [2, 4])
 @pytest.mark.parametrize("dtype, m, n, tile", [
     (np.float16, 100, 320, (64, 64)), (np.float32, 100, 72, (32, 32)),
-    (ml_dtypes.bfloat16, 40, 64, (16, 256)), (np.int8, 300, 128, (256, 16)), (np.float16, 64, 0, (64, 64)), (np.float16, 17, 64, (64, 8)),
+    (ml_dtypes.bfloat16, 40, 64, (16, 256)), (np.int8, 300, 128, (256, 16)),
+    (np.float16, 64, 0, (64, 64)), (np.float16, 17, 64, (64, 8)),
 ])  # fmt: skip
 def test_sums_of_rows(execute, by_tma, dtype, m, n, tile, stages):
     kernel, (bm, bn) = fresh(row_sums), tile
