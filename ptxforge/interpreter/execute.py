@@ -243,6 +243,13 @@ def _tensor_map(recipe: TensorMapRecipe, values: Mapping[str, Any]) -> TensorMap
     def number(name: str) -> int:
         return int(values[name])
 
+    below = [name for name in recipe.nonnegative if number(name) < 0]
+    if below:
+        raise ArgumentError(
+            "is negative, and the kernel was compiled to read by a tensor map from there on; tensor_maps=False "
+            "compiles it for numbers of any sign",
+            below[0],
+        )
     shape, strides = (
         tuple(tensor_map.evaluate(entry, number) for entry in entries)
         for entries in (recipe.shape, recipe.strides)

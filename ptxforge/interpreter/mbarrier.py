@@ -234,4 +234,4 @@ def make_tensor_map(program, op, workspace, template, base, *numbers):
     shape = tuple(size or next(given) for size in op.sizes)
     if min(shape) < 1:
         shape = (0,) * len(shape)
-    return TensorMap(int(base), shape, (*given, 1))
+    return TensorMap(int(base), shape, (*given, 1), op.padding)

@@ -213,7 +213,7 @@ PHASE = Constraint("token<tma>", lambda t: t is T.TokenType(TENSORS))
 DESCRIPTOR = Constraint("descriptor", lambda t: isinstance(t, T.DescriptorType))
 TENSOR_MAP = Constraint("tensor map", lambda t: t is T.TENSOR_MAP)
 
-HINTS = frozenset({"divisibility", "contiguity", "constancy"})
+HINTS = frozenset({"divisibility", "contiguity", "constancy", "nonnegative"})
 """Attributes that any operation with results, and any parameter, may have without declaring them: promises
 of the user about the value, which passes may use or drop."""
 

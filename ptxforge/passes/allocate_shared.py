@@ -33,6 +33,7 @@ from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.partition import users_of
 from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.ir.warps import scratch_of, warps_around
+from ptxforge.layouts.panels import Panels
 from ptxforge.support import machine
 from ptxforge.support.errors import OutOfResourcesError
 from ptxforge.support.target import Target
@@ -108,22 +109,23 @@ def _may_interleave(one: Request, other: Request, requests: list[Request]) -> bo
         return False
     counts = [_buffers(r.op) for r in (one, other)]
     alignment = max(one.alignment, other.alignment)
-    is_strict = alignment > machine.BUFFER_ALIGNMENT or any(_holds_vectors(r.op) for r in (one, other))
+    is_strict = alignment > machine.BUFFER_ALIGNMENT or any(_holds_plain_boxes(r.op) for r in (one, other))
     if is_strict and any(r.size // _buffers(r.op) % alignment for r in (one, other)):
         return False
     others = (r for r in requests if r is not one and r is not other and r.op not in one.interleaved)
     return counts[0] == counts[1] > 1 and all(one.lives_with(r) == other.lives_with(r) for r in others)
 
 
-def _holds_vectors(op: Operation) -> bool:
-    """Whether TMA copies vectors to an allocation: each must begin at a multiple of the alignment. Mbarriers
-    in whose phases vectors come lie as these do."""
+def _holds_plain_boxes(op: Operation) -> bool:
+    """Whether TMA copies vectors, or other boxes without a swizzle, to an allocation: each must begin at a
+    multiple of the alignment. Mbarriers in whose phases such boxes come lie as these do."""
     if ALLOCATES not in op.traits:
         return False
     users = [user for user in users_of(op.result) if user.effects.starts == TENSORS]
     completing = [copy for user in users for phase in user.results for copy in phase.users]
     return any(
-        copy.effects.fills == TENSORS and copy.destination.type.rank == 1 for copy in (*users, *completing)
+        copy.effects.fills == TENSORS and not isinstance(copy.destination.type.layout, Panels)
+        for copy in (*users, *completing)
     )
 
 

@@ -27,6 +27,7 @@ from __future__ import annotations
 from ptxforge.ir.core import Block, Function, Operation, OpResult, Value
 from ptxforge.ir.ops.control import Loop, Structured
 from ptxforge.ir.ops.debug import Assume
+from ptxforge.passes.analysis.assumptions import keep_signs
 from ptxforge.support.target import Target
 
 
@@ -147,8 +148,11 @@ def _drop_carried(loop: Loop, index: int) -> None:
 
 
 def drop_assumptions(function: Function, target: Target) -> bool:
-    """Erase every ``assume`` when the analyses that may use it have run; what it computed is dead code."""
+    """Erase every ``assume`` when the analyses that may use it have run; what it computed is dead code. What
+    it says of signs stays noted: that a box does not begin in front of its tensor is asked later."""
     promises = function.walk(Assume)
+    if promises:
+        keep_signs(function)
     for op in promises:
         op.erase()
     return bool(promises)

@@ -131,7 +131,7 @@ def _pipeline(
         turn = _chain_turns(loop, stage, chain)
     elif slices is not None:
         turn = slices.turns(_late_first(stage, last))
-    elif rings.copies_by_threads and not any(loop.body.of(Product)):
+    elif not any(loop.body.of(Product)):
         turn = _copies_behind_reads(loop, stage, last)
     else:
         turn = _late_first(stage, last)

@@ -7,6 +7,7 @@
     threads, for an operand of FMA instructions   ``shared_for_fma_operand``     nothing
     threads, for a left operand of ``wgmma``      ``swizzle_for_dot_operand``    panels, if reads are as fast
     threads, a vector                             no swizzle                     the same
+    threads, a box for no product                 no swizzle                     the same
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from collections.abc import Iterator
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.definition import ALLOCATES, ELEMENTWISE, RELAYOUT
+from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load
 from ptxforge.layouts.encodings import DotOperand, Mma
 from ptxforge.layouts.panels import SWIZZLES, Panels
 from ptxforge.layouts.product_steps import shared_for_fma_operand
 from ptxforge.layouts.shared import InSharedMemory, Shared
 from ptxforge.layouts.swizzle import panels_for_dot_operand, swizzle_for_dot_operand
+from ptxforge.support import machine
 
 Order = tuple[int, ...]
 
@@ -54,11 +57,11 @@ def layout_of_ring(load: Load) -> InSharedMemory:
 
 
 def layout_of_boxes(load: Load) -> InSharedMemory | None:
-    """Of the buffers to which TMA copies what ``load`` reads; ``None`` where tensor cores do not read it, or
-    not in an order in which TMA can leave it."""
+    """Of the buffers to which TMA copies what ``load`` reads; ``None`` where neither tensor cores read it nor
+    threads as a box, or not in an order in which TMA can leave it."""
     type, users = load.result.type, load.result.users
-    if type.rank == 1:
-        return Shared(1, 1, 1, (0,))
+    if type.rank == 1 or is_box_for_threads(load):
+        return Shared(1, 1, 1, type.layout.order)
     layouts = {user.result.type.layout if ALLOCATES in user.traits else None for user in users}
     if len(layouts) != 1:
         return None
@@ -66,6 +69,17 @@ def layout_of_boxes(load: Load) -> InSharedMemory | None:
     if layout is None:
         return _panels_through_registers(load)
     return layout if isinstance(layout, Panels) else None
+
+
+def is_box_for_threads(load: Load) -> bool:
+    """Whether ``load`` reads, through a descriptor, what threads want in a loop without products, and TMA is
+    to copy that."""
+    loop, type = load.parent_op, load.result.type
+    if not (machine.BOXES_FOR_THREADS and load.boxed and loop is not None and loop.is_counted):
+        return False
+    is_for_threads = not any(ALLOCATES in user.traits for user in load.result.users)
+    is_number = isinstance(type.element, T.ScalarType) and type.element is not T.I1
+    return is_for_threads and is_number and not any(loop.body.of(Product))
 
 
 def _panels_through_registers(load: Load) -> Panels | None:

@@ -265,7 +265,8 @@ class Rings:
         self._read(load, source.result, use)
 
     def _read(self, load: Load, source: Value, use: int) -> None:
-        """Products read tiles from shared memory, threads vectors and what they make operands of."""
+        """Products read tiles from shared memory, threads vectors, what they make operands of, and what is
+        for no product."""
         if not any(ALLOCATES in user.traits for user in load.result.users):
             read = Builder.at(load).create(LocalLoad, source, result_types=[load.result.type])
             self.stage[read] = use

@@ -19,6 +19,9 @@ TILES       that only ``wgmma`` reads, in the order and with the swizzle that it
             its left operand of them, where a swizzle of TMA keeps their reads apart (``ring_layouts.py``).
 VECTORS     that are loaded beside such tiles and do not say where others are: a box of one row, without a
             swizzle, which threads read.
+BOXES       that are loaded through a descriptor in a loop without products, if
+            :data:`~ptxforge.support.machine.BOXES_FOR_THREADS` says so: rows behind each other, without a
+            swizzle, which threads read.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ from ptxforge.layouts.shared import InSharedMemory, Shared
 from ptxforge.passes.analysis.linear_forms import NotLinear, Polynomial
 from ptxforge.passes.analysis.rectangles import Rectangle, Rectangles, entry_of, place_of
 from ptxforge.passes.analysis.roots import root_of
-from ptxforge.passes.ring_layouts import layout_of_boxes
+from ptxforge.passes.ring_layouts import is_box_for_threads, layout_of_boxes
 from ptxforge.support import dtypes
 from ptxforge.support.worklist import each_once
 
@@ -94,6 +97,8 @@ class TensorLoads:
 
     def _rectangle(self, load: Load) -> Rectangle:
         """Raises :class:`NotLinear`."""
+        if is_box_for_threads(load):
+            return self._box(load)
         if is_vector(load):
             return self._vector(load)
         layout = layout_of_boxes(load)
@@ -108,6 +113,21 @@ class TensorLoads:
             raise NotLinear("the tile lies in shared memory in another order")
         if T.element_type(type) is T.I1:
             raise NotLinear("a tile of i1")
+        return found
+
+    def _box(self, load: Load) -> Rectangle:
+        """See BOXES. Raises :class:`NotLinear`."""
+        if self.function.attributes.get("num_ctas", 1) > 1:
+            raise NotLinear("several CTAs load parts of the tile")
+        type, found = load.result.type, self.rectangles.of(load)
+        self._check_writes(load, found)
+        if max(type.shape) > MOST_ROWS:
+            raise NotLinear("a tile that is longer than a box")
+        columns = type.layout.order[0]
+        if found.dimensions[-1].tile_dim != columns:
+            raise NotLinear("the tile lies in shared memory in another order")
+        if type.shape[columns] * type.element.bytes % CHUNK_BYTES:
+            raise NotLinear("rows of a tile of less than 16 bytes")
         return found
 
     def _vector(self, load: Load) -> Rectangle:
@@ -164,7 +184,7 @@ class TensorLoads:
         of the kernel, or one that is made here."""
         type = load.result.type
         is_in_panels = isinstance(layout, Panels)
-        span, swizzle = (layout.width, layout.swizzle) if is_in_panels else (type.shape[0], 0)
+        span, swizzle = (layout.width, layout.swizzle) if is_in_panels else (type.shape[layout.order[0]], 0)
         box = [1 if d.tile_dim is None else type.shape[d.tile_dim] for d in rectangle.dimensions]
         box[-1] = min(box[-1], span)
         if sharers > 1:
@@ -172,14 +192,15 @@ class TensorLoads:
             box[tile_dims.index(layout.order[1])] //= sharers
         dtype = dtypes.BY_IR[type.element.name].name
         if rectangle.in_kernel:
-            return self._made_here(rectangle, {"dtype": dtype, "box": tuple(box), "swizzle": swizzle})
+            described = {"dtype": dtype, "box": tuple(box), "swizzle": swizzle, "padding": rectangle.padding}
+            return self._made_here(rectangle, described)
         attributes = {
             "dtype": dtype, "base": rectangle.base.name,
             "shape": tuple(entry_of(d.size) for d in rectangle.dimensions),
             "strides": tuple(entry_of(d.stride) for d in rectangle.dimensions),
             "box": tuple(box), "swizzle": swizzle,
         } | ({"padding": rectangle.padding} if rectangle.padding != "zero" else {})  # fmt: skip
-        return map_parameter(self.function, attributes)
+        return map_parameter(self.function, attributes, [value.name for value in rectangle.asked])
 
     def _made_here(self, rectangle: Rectangle, attributes: dict) -> Value:
         """The map, made where everything is there that it is made of."""
@@ -268,11 +289,24 @@ def _share_a_loop(one: Operation, other: Operation) -> bool:
     return any(loop in loops_around(other) for loop in loops_around(one))
 
 
-def map_parameter(function: Function, attributes: dict) -> BlockArgument:
-    """The kernel's parameter with these ``attributes``, which describe a tensor; a new one if it has none."""
-    for argument in function.arguments:
-        if argument.type is T.TENSOR_MAP and argument.attributes == attributes:
-            return argument
+def map_parameter(function: Function, attributes: dict, asked: Iterable[str] = ()) -> BlockArgument:
+    """The kernel's parameter with these ``attributes``, which describe a tensor; a new one if it has none.
+    Launches take it only where no parameter that is ``asked`` for is negative."""
+    found = next((x for x in function.arguments if _describes(x, attributes)), None)
+    if found is None:
+        found = _new_map(function, attributes)
+    names = dict.fromkeys((*found.attributes.get("nonnegative", ()), *asked))
+    found.attributes = attributes | ({"nonnegative": tuple(names)} if names else {})
+    return found
+
+
+def _describes(argument: BlockArgument, attributes: dict) -> bool:
+    if argument.type is not T.TENSOR_MAP:
+        return False
+    return {key: x for key, x in argument.attributes.items() if key != "nonnegative"} == attributes
+
+
+def _new_map(function: Function, attributes: dict) -> BlockArgument:
     taken, name = function.arguments, f"{attributes['base']}_map"
     if any(other.name == name for other in taken):
         name += str(len(taken))

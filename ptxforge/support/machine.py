@@ -83,6 +83,9 @@ LINE_BYTES = 128
 BULK_STORE_BYTES = 512
 """Bytes of a tile from which on TMA stores it through a descriptor: what a warp stores with one instruction
 is not worth two barriers."""
+BOXES_FOR_THREADS = False
+"""Whether TMA copies what loads through descriptors bring in loops without products, whose tiles threads
+read. Else threads copy it, each in several pieces."""
 ASYNC_COPY_BYTES = 4
 """Bytes of the smallest asynchronous copy of one thread; others are of 8 and 16."""
 GUARDED_VECTORS = 32

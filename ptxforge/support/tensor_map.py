@@ -48,6 +48,15 @@ def kind_of(dtype: DType) -> str:
     return f"u{dtype.bits}" if dtype.is_unsigned or dtype.bits == 16 else f"s{dtype.bits}"
 
 
+def has_nan(dtype: DType) -> bool:
+    """Whether a tensor map of these elements can have NaN outside of the tensor; of bytes it has none.
+
+    >>> has_nan(dtypes.float16), has_nan(dtypes.float8e5), has_nan(dtypes.int32)
+    (True, False, False)
+    """
+    return dtype.is_float and dtype.bits > 8
+
+
 def check_dimensions(shape: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]) -> None:
     """Raise :class:`DeviceError` unless a tensor map can have this shape, these strides and this box: what
     every device asks before it encodes one."""
@@ -102,7 +111,8 @@ class TensorMapRecipe:
     ``dtype`` is an element type's name (``float16``). ``base`` names a pointer parameter; ``shape`` and
     ``strides`` (elements; the last one is 1) have an :data:`Entry` for each dimension.
     ``box`` is what one instruction moves, ``swizzle`` one of :data:`SWIZZLES`, ``padding`` of
-    :data:`PADDINGS`.
+    :data:`PADDINGS`. The parameters ``nonnegative`` say where boxes begin: with one below 0 that might be in
+    front of the tensor, where a map has padding and pointers lead to memory.
     """
 
     name: str
@@ -113,12 +123,14 @@ class TensorMapRecipe:
     box: tuple[int, ...] = attrs.field(converter=tuple)
     swizzle: int = 0
     padding: str = "zero"
+    nonnegative: tuple[str, ...] = attrs.field(default=(), converter=tuple)
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """The parameters that the map depends on."""
         entries = (*self.shape, *self.strides)
-        return tuple(dict.fromkeys((self.base, *(name for entry in entries for name in names_in(entry)))))
+        named = (name for entry in entries for name in names_in(entry))
+        return tuple(dict.fromkeys((self.base, *named, *self.nonnegative)))
 
     def encode(self, device: Any, value_of: Callable[[str], int]) -> bytes:
         """The 128 bytes on ``device`` for the launch whose parameters have the values ``value_of(name)``.
@@ -131,6 +143,9 @@ class TensorMapRecipe:
             raise TensorMapError(str(error)) from None
 
     def _encode(self, device: Any, value_of: Callable[[str], int]) -> bytes:
+        below = [name for name in self.nonnegative if value_of(name) < 0]
+        if below:
+            raise DeviceError(f"'{below[0]}' is negative: boxes of '{self.name}' may begin in front of it")
         return device.encode_tensor_map(
             dtypes.BY_NAME[self.dtype],
             value_of(self.base),

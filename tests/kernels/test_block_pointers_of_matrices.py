@@ -73,6 +73,41 @@ def test_tma_copies_its_tiles(check, pad):
 
 
 @ptxforge.jit
+def turned(x, y, out, B, M, N, K, KIND: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+           BK: tl.constexpr):  # fmt: skip
+    """out[z] = x[z] @ y[z]ᵀ, of boxes that lose their dimension of one in several ways."""
+    z, i, j = tl.program_id(2), tl.program_id(0) * BM, tl.program_id(1) * BN
+    left = tl.make_block_ptr(x, [B, M, K], [M * K, K, 1], [z, i, 0], [1, BM, BK], [2, 1, 0])
+    right = tl.make_block_ptr(y, [B, N, K], [K * N, K, 1], [z, j, 0], [1, BN, BK], [2, 1, 0])
+    total = tl.zeros((BM, BN), tl.float32)
+    for _ in range(0, K, BK):
+        a, b = tl.load(left), tl.load(right)
+        if KIND == "sum":
+            a, b = tl.sum(a, 0), tl.sum(b, 0).T
+        elif KIND == "trans":
+            a, b = a.reshape(BM, BK), tl.trans(b, 0, 2, 1).reshape(BK, BN)
+        else:
+            a, b = tl.trans(a, 1, 0, 2).reshape(BM, BK), tl.trans(b, 2, 0, 1).reshape(BK, BN)
+        total = tl.dot(a, b, total)
+        left, right = tl.advance(left, [0, 0, BK]), tl.advance(right, [0, 0, BK])
+    rows, columns = i + tl.arange(0, BM)[:, None], j + tl.arange(0, BN)[None, :]
+    tl.store(out + (z * M + rows) * N + columns, total)
+
+
+@pytest.mark.parametrize("kind", ["sum", "trans", "around"])
+def test_dimensions_of_one_that_are_turned_or_summed_away(execute, kind):
+    count, m, n, k = 2, 128, 64, 64
+    x, y = integers(count, m, k), integers(count, n, k)
+    expected = x.astype(np.float32) @ y.astype(np.float32).transpose(0, 2, 1)
+    arguments = [x, y, np.ones_like(expected), count, m, n, k]
+    constants = TILE | {"KIND": kind}
+    for (out,) in execute(turned, (m // 64, n // 64, count), arguments, constants, outputs=[2]):
+        np.testing.assert_array_equal(out, expected)
+    boxes = {recipe.base: recipe.box for recipe in compiled(turned, KIND=kind).tensor_maps}
+    assert boxes == {"x": (1, 64, 32), "y": (1, 64, 32)}
+
+
+@ptxforge.jit
 def masked(x, y, out, B, M, N, K, H, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     """out[z, h] = x[z, h] @ y, by the author's own pointers in four dimensions, and masks."""
     z, h = tl.program_id(2) // H, tl.program_id(2) % H

@@ -151,22 +151,55 @@ def of_loaded_sizes(x, y, out, sizes, N, K, PAD: tl.constexpr, BM: tl.constexpr,
     tl.store(out + tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :], total)
 
 
-@pytest.mark.parametrize("m, k", [(48, 64), (64, 50), (0, 64)])
-def test_only_the_kernel_knows_the_tensor(execute, m, k):
-    """Its map would be that of a zero where the tensor is empty: threads copy tiles that NaN pads."""
-    x, y = integers(64, 64), integers(64, 64)
-    expected = padded(x[:m, :k], 64, 64, np.nan) @ padded(y[:, :k], 64, 64, 0).T
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32], ids=lambda d: d.__name__)
+@pytest.mark.parametrize("m, k", [(48, 64), (64, 50), (0, 64), (-3, 64)])
+def test_only_the_kernel_knows_the_tensor(execute, m, k, dtype):
+    """Its map is that of one NaN where the tensor is empty."""
+    x, y = integers(64, 64, dtype=dtype), integers(64, 64, dtype=dtype)
+    expected = padded(x[: max(m, 0), :k], 64, 64, np.nan) @ padded(y[:, :k], 64, 64, 0).T
     arguments = [x, y, np.ones((64, 64), np.float32), np.array([m, k, 64], np.int32), 64, 64]
     for (out,) in execute(of_loaded_sizes, (1,), arguments, TILE | {"PAD": "nan"}, outputs=[2]):
         np.testing.assert_array_equal(out, expected)
 
 
-@pytest.mark.parametrize("pad, made", [("nan", 1), ("zero", 2)])
-def test_maps_that_kernels_make_have_zeros(pad, made):
-    signature = {"x": "*fp16:16", "y": "*fp16:16", "out": "*fp32:16", "sizes": "*i32:16"}
-    signature |= dict.fromkeys("NK", "i32:16")
-    artifact = of_loaded_sizes.compile(signature, TILE | {"PAD": pad}, target="sm_90a", num_warps=4)
-    assert artifact.asm["gpu"].count("= make_tensor_map") == made
+LOADED = {"x": "*fp16:16", "y": "*fp16:16", "out": "*fp32:16", "sizes": "*i32:16"}
+LOADED |= dict.fromkeys("NK", "i32:16")
+
+
+@pytest.mark.parametrize("pad, filled", [("nan", 1), ("zero", 0)])
+def test_kernels_make_maps_with_nan(pad, filled):
+    artifact = of_loaded_sizes.compile(LOADED, TILE | {"PAD": pad}, target="sm_90a", num_warps=4)
+    assert artifact.asm["gpu"].count("= make_tensor_map") == 2
+    assert artifact.asm["ptx"].count("fill_mode") == filled
+    assert not reasons(artifact)
+
+
+@ptxforge.jit
+def of_two_paddings(x, y, out, sizes, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """The same tensor, padded with zeros and with NaN, among those that the kernel makes maps of."""
+    rows, depth = tl.load(sizes), tl.load(sizes + 1)
+    zeros = tl.make_tensor_descriptor(x, [rows, depth], [K, 1], [BM, BK])
+    nans = tl.make_tensor_descriptor(x, [rows, depth], [K, 1], [BM, BK], "nan")
+    right = tl.make_tensor_descriptor(y, [tl.load(sizes + 2), depth], [K, 1], [BN, BK])
+    plain, padded = tl.zeros((BM, BN), tl.float32), tl.zeros((BM, BN), tl.float32)
+    for k in range(0, tl.cdiv(K, BK)):
+        columns = right.load([0, k * BK]).T
+        plain = tl.dot(zeros.load([0, k * BK]), columns, plain)
+        padded = tl.dot(nans.load([0, k * BK]), columns, padded)
+    place = out + tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :]
+    tl.store(place, plain)
+    tl.store(place + BM * BN, padded)
+
+
+@pytest.mark.parametrize("m", [48, 0])
+def test_one_tensor_of_two_paddings(execute, m):
+    x, y, out = integers(64, 64), integers(64, 64), np.ones((2, 64, 64), np.float32)
+    expected = [padded(x[:m], 64, 64, by) @ padded(y, 64, 64, 0).T for by in (0, np.nan)]
+    arguments = [x, y, out, np.array([m, 64, 64], np.int32), 64, 64]
+    for (found,) in execute(of_two_paddings, (1,), arguments, TILE, outputs=[2]):
+        np.testing.assert_array_equal(found, expected)
+    artifact = of_two_paddings.compile(LOADED, TILE, target="sm_90a", num_warps=4)
+    assert artifact.asm["gpu"].count("= make_tensor_map") == 3
 
 
 @ptxforge.jit

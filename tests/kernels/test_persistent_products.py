@@ -44,6 +44,7 @@ def walking(
             depth = tl.minimum(K, first)
         if KIND == "named":
             first = tl.load(done + tile) * BM
+            tl.assume(first >= 0)
         if KIND == "queued":
             first += tl.minimum(tl.atomic_add(done, 1), 0)
         rows = first + i

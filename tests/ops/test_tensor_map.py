@@ -37,15 +37,16 @@ def parsed(*changes: tuple[str, str]):
     return function
 
 
+@pytest.mark.parametrize("padding", ["zero", "nan"])
 @pytest.mark.parametrize(("rows", "stride"), [(3, 24), (9, 14), (0, 24), (-2, 24)])
-def test_what_a_copy_reads_through_it(rows, stride):
-    """What lies beyond a size is zero; of a tensor without elements everything."""
+def test_what_a_copy_reads_through_it(rows, stride, padding):
+    """What lies beyond a size is padding; of a tensor without elements everything."""
     x, out = np.arange(1, 400).astype(np.float16), np.full((16, 16), -1, np.float16)
-    function = parsed()
+    function = parsed(("swizzle = 32}", f'swizzle = 32, padding = "{padding}"}}'))
     made = [type(op) for op in function.walk((ReleaseWorkspace, MapWorkspace))]
     assert made == [MapWorkspace, ReleaseWorkspace]
     run(function, grid=(1,), arguments=[x, 5, out, rows, stride])
-    expected = np.zeros((16, 16), np.float16)
+    expected = np.full((16, 16), np.nan if padding == "nan" else 0, np.float16)
     for i in range(1, min(rows + 1, 16)):
         expected[i, :13] = x[(i - 1) * stride + 1 :][:13]
     np.testing.assert_array_equal(out, expected)
@@ -53,6 +54,8 @@ def test_what_a_copy_reads_through_it(rows, stride):
 
 @pytest.mark.parametrize(("old", "new", "text"), [
     ("sizes = [0, 14]", "sizes = [0, 0]", "needs"), ("box = [16, 16]", "box = [16]", "box"),
+    ("swizzle = 32}", 'swizzle = 32, padding = "one"}', "has the padding 'one'"),
+    ('dtype = "float16"', 'dtype = "int16", padding = "nan"', "int16 has the padding 'nan'"),
     ("1xtensormap", "128xi8", "maps in memory"), ("%x, %rows, %stride", "%x, %rows", "needs"),
 ])  # fmt: skip
 def test_what_is_refused(old, new, text):

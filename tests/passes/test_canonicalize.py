@@ -258,6 +258,32 @@ def test_join_split_trans():
       store %a, %n : (tensor<8xptr<i32>>, tensor<8xi32>)""")  # fmt: skip
 
 
+def test_dimensions_of_one():
+    """A sum along one is a reshape, and a transpose moves it nowhere."""
+    check(canonicalize, TILE + """
+      %v = load %a : (tensor<8xptr<i32>>) -> tensor<8xi32>
+      %m = reshape %v : (tensor<8xi32>) -> tensor<4x1x2xi32>
+      %t = trans %m {order = [2, 0, 1]} : (tensor<4x1x2xi32>) -> tensor<2x4x1xi32>
+      %w = reshape %t : (tensor<2x4x1xi32>) -> tensor<2x4xi32>
+      %z = reduce %m {axis = 1} : (tensor<4x1x2xi32>) -> tensor<4x2xi32> {
+        (%l: i32, %o: i32):
+        %g = addi %l, %o : i32
+        yield %g
+      }
+      %u = trans %z {order = [1, 0]} : (tensor<4x2xi32>) -> tensor<2x4xi32>
+      %s = addi %u, %w : tensor<2x4xi32>
+      %k = reshape %s : (tensor<2x4xi32>) -> tensor<8xi32>
+      store %a, %k : (tensor<8xptr<i32>>, tensor<8xi32>)""", TILE + """
+      %v = load %a : (tensor<8xptr<i32>>) -> tensor<8xi32>
+      %0 = reshape %v : (tensor<8xi32>) -> tensor<4x2xi32>
+      %w = trans %0 {order = [1, 0]} : (tensor<4x2xi32>) -> tensor<2x4xi32>
+      %z = reshape %v : (tensor<8xi32>) -> tensor<4x2xi32>
+      %u = trans %z {order = [1, 0]} : (tensor<4x2xi32>) -> tensor<2x4xi32>
+      %s = addi %u, %w : tensor<2x4xi32>
+      %k = reshape %s : (tensor<2x4xi32>) -> tensor<8xi32>
+      store %a, %k : (tensor<8xptr<i32>>, tensor<8xi32>)""")  # fmt: skip
+
+
 def test_layout_conversions():
     blocked = "#blocked<{sizePerThread = [%d], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>"
     one, other = f"tensor<8xi32, {blocked % 1}>", f"tensor<8xi32, {blocked % 4}>"

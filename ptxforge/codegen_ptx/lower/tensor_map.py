@@ -14,11 +14,13 @@ from ptxforge.codegen_ptx.ptx.pointers import whole
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir.ops import tensor_map as ops
 from ptxforge.support import dtypes
-from ptxforge.support.tensor_map import BYTES, ELEMENT_TYPES, SWIZZLES, kind_of
+from ptxforge.support.tensor_map import BYTES, ELEMENT_TYPES, PADDINGS, SWIZZLES, kind_of
 
 NAME = "tensor_map_workspace"
 _ZEROS = 16
 """Where in a record there are as many zeros as the widest element has bytes."""
+_NANS = "tensor_map_nans"
+"""As many bytes of a float whose bits are all 1: a NaN of every type."""
 
 
 @lowers(ops.MapWorkspace)
@@ -65,7 +67,8 @@ def release(ctx: Lowering, op: ops.ReleaseWorkspace) -> None:
 
 @lowers(ops.MakeTensorMap)
 def make(ctx: Lowering, op: ops.MakeTensorMap) -> None:
-    """The fields that are not written are zero: no interleaving, zeros outside of the tensor."""
+    """The fields that are not written are zero: no interleaving, and unless that is asked for no NaN outside
+    of the tensor."""
     b = ctx.b
     where = b.register(b.add(ctx.scalar(op.workspace), op.offset), "q")
     template = b.register(address(ctx, op.template))
@@ -91,6 +94,8 @@ def _fields(ctx: Lowering, op: ops.MakeTensorMap) -> list[tuple[str, int, object
         ("elemtype@", 32, ELEMENT_TYPES.index(kind_of(dtype))),
         ("swizzle_mode@", 32, SWIZZLES.index(op.swizzle)),
     ]  # fmt: skip
+    if op.padding != PADDINGS[0]:
+        fields.append(("fill_mode@", 32, PADDINGS.index(op.padding)))
     for dim, (size, side) in enumerate(zip(reversed(sizes), reversed(op.box))):
         fields += [(f"global_dim@{dim}, ", 32, b.register(size, "r")),
                    (f"box_dim@{dim}, ", 32, b.register(side, "r")),
@@ -102,7 +107,8 @@ def _fields(ctx: Lowering, op: ops.MakeTensorMap) -> list[tuple[str, int, object
 
 
 def _not_empty(ctx: Lowering, op: ops.MakeTensorMap) -> tuple[Register, list]:
-    """The address and the sizes; of a tensor without elements those of a zero, as no map has a size of 0."""
+    """The address and the sizes; of a tensor without elements those of a single one that is as what lies
+    outside, as no map has a size of 0."""
     b = ctx.b
     base = whole(b, ctx.scalar(op.base))
     sizes = [size if isinstance(size, int) else ctx.scalar(size) for size in op.given_sizes]
@@ -112,7 +118,15 @@ def _not_empty(ctx: Lowering, op: ops.MakeTensorMap) -> tuple[Register, list]:
             there = b.both(there, b.pure("setp.gt.s32 %s, %s, 0;", "p", b.register(size, "r")))
     if there is None:
         return base, sizes
-    zeros = b.pure("add.u64 %s, %s, %s;", "q", ctx.scalar(op.workspace), _ZEROS)
-    base = b.pure("selp.b64 %s, %s, %s, %s;", "q", base, zeros, there)
+    base = b.pure("selp.b64 %s, %s, %s, %s;", "q", base, _outside(ctx, op), there)
     sizes = [b.pure("selp.b32 %s, %s, 1, %s;", "r", b.register(size, "r"), there) for size in sizes]
     return base, sizes
+
+
+def _outside(ctx: Lowering, op: ops.MakeTensorMap) -> Register:
+    """The address of an element as those outside of the tensor are."""
+    b = ctx.b
+    if op.padding == PADDINGS[0]:
+        return b.pure("add.u64 %s, %s, %s;", "q", ctx.scalar(op.workspace), _ZEROS)
+    b.declarations[f".global .align 16 .b32 {_NANS}[4] = {{-1, -1, -1, -1}};"] = None
+    return b.pure("cvta.global.u64 %s, %s;", "q", b.pure(f"mov.b64 %s, {_NANS};", "q"))

@@ -24,8 +24,9 @@ from ptxforge.ir import definition as D
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Operation, Value
 from ptxforge.layouts import boxes
+from ptxforge.support import dtypes
 from ptxforge.support.errors import VerificationError
-from ptxforge.support.tensor_map import BYTES
+from ptxforge.support.tensor_map import BYTES, PADDINGS, has_nan
 
 _PLACE = D.Constraint("maps in memory", lambda t: isinstance(t, T.MemDescType) and t.element is T.TENSOR_MAP)
 
@@ -72,8 +73,8 @@ class MakeTensorMap(Operation):
     ``offset`` bytes behind the beginning of the record.
 
     ``sizes`` has an entry for each dimension, outermost first: its size in elements, or 0 where an operand
-    says it (``i32``; a tensor with a size below 1 is read as zeros). The strides follow (``i64``, elements),
-    of all but the last dimension. ``dtype``, ``box`` and ``swizzle`` are those of a
+    says it (``i32``; of a tensor with a size below 1 all is padding). The strides follow (``i64``, elements),
+    of all but the last dimension. ``dtype``, ``box``, ``swizzle`` and ``padding`` are those of a
     :class:`~ptxforge.support.tensor_map.TensorMapRecipe`. (``map_workspace`` checks the places.)
     """
 
@@ -85,6 +86,7 @@ class MakeTensorMap(Operation):
     dtype = D.attribute(str)
     box = D.attribute(tuple)
     swizzle = D.attribute(int, 0)
+    padding = D.attribute(str, "zero")
     offset = D.attribute(int, -1)
 
     infer = D.gives(T.TENSOR_MAP)
@@ -104,6 +106,9 @@ class MakeTensorMap(Operation):
         wanted = [T.I32] * self.sizes.count(0) + [T.I64] * (len(self.sizes) - 1)
         if [value.type for value in self.numbers] != wanted or len(self.box) != len(self.sizes):
             raise VerificationError(f"'make_tensor_map' of sizes {self.sizes} needs {wanted}, and a box")
+        dtype = dtypes.BY_NAME[self.dtype]
+        if self.padding not in PADDINGS or (self.padding == "nan" and not has_nan(dtype)):
+            raise VerificationError(f"no tensor map of {self.dtype} has the padding '{self.padding}'")
 
 
 def check_boxes(

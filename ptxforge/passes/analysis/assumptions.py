@@ -15,21 +15,62 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from math import gcd
 
-from ptxforge.ir.core import Block, Operation, Value
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.definition import HINTS
-from ptxforge.ir.ops.arith import AndI, CmpI, RemSI, RemUI
+from ptxforge.ir.ops.arith import AndI, CmpI, MulI, RemSI, RemUI
+from ptxforge.ir.ops.cast import ExtSI
 from ptxforge.ir.rewriter import constant_of
 
 _BELOW_NONNEGATIVE = {"sgt": -1, "sge": 0, "eq": 0}
 """The least constant ``c`` for which ``x predicate c`` says that x is not negative."""
 
 
+NONNEGATIVE = "nonnegative"
+"""The hint that keeps what :func:`promised_nonnegative` says where promises are gone."""
+
+
 def promised_nonnegative(value: Value) -> bool:
     """Whether every element of ``value`` was promised to be at least 0."""
-    return any(
+    return NONNEGATIVE in _hints_of(value) or any(
         predicate in _BELOW_NONNEGATIVE and bound >= _BELOW_NONNEGATIVE[predicate]
         for predicate, bound in _promises(value, value.owner_block)
     )
+
+
+def keep_signs(function: Function) -> None:
+    """Note on the scalars of ``function`` what its promises, which will be erased, say of their signs; also
+    on what they are multiples of, as addresses are sums of products of such."""
+    for compare in function.walk(CmpI):
+        value: Value | None = compare.lhs
+        block = value.owner_block
+        if not promised_nonnegative(value):
+            continue
+        while value is not None and _is_noted_of(value) and value.owner_block is block:
+            _hints_of(value)[NONNEGATIVE] = True
+            part = _MULTIPLE_OF.get(type(value.defining_op))
+            value = part(value.defining_op) if part is not None else None
+
+
+_MULTIPLE_OF: dict[type[Operation], Callable[[Operation], Value | None]] = {
+    ExtSI: lambda op: op.x,
+    MulI: lambda op: op.lhs if (constant_of(op.rhs) or 0) > 0 else None,
+}
+"""What an integer is not a negative multiple of."""
+
+
+def _is_noted_of(value: Value) -> bool:
+    """Whether hints can be noted of ``value``: a scalar that is a parameter, or all that an operation
+    gives."""
+    if not isinstance(value.type, T.ScalarType):
+        return False
+    op = value.defining_op
+    return value.block.parent_op is None if op is None else len(op.results) == 1
+
+
+def _hints_of(value: Value) -> dict:
+    """What is noted of a value where it is defined: of the argument of a block, or of the operation."""
+    return value.attributes if value.defining_op is None else value.defining_op.attributes
 
 
 def promised_constant(value: Value) -> int | None:

@@ -8,6 +8,8 @@ reads the box [128, 64] at row 128·pid and column 64·k of a tensor at ``%a`` w
 Rules
 -----
 BASE        A pointer parameter of the kernel.
+BEGINNING   No coordinate is negative, but where a mask leaves out what is in front of the tensor
+            (``beginnings``).
 SPLIT       A mask that compares ``%i + i0`` with a size says that the box begins at row ``%i``. What that
             leaves of the address: each term is a product of kernel parameters, of other scalars, and of a
             number. The
@@ -20,8 +22,7 @@ ALIGNED     The pointer, the distances of rows and the first column of a tile ar
 BOUNDS      Masks compare an index of a row or column with a bound; the bound, counted from the tensor's
             beginning, must be made of kernel parameters alone: it is the tensor's size there. Without a mask
             there is no size. A lower bound must be the tensor's beginning. What masks leave out is zero.
-PADDED      Or NaN, of floats that a tensor map has an element type for (8-bit ones come as bytes), if the map
-            is made of parameters: one that a kernel makes of a tensor without elements has a zero.
+PADDED      Or NaN, of floats that a tensor map has an element type for (8-bit ones come as bytes).
 IN KERNEL   What is loaded through a descriptor may have any scalar as base, size and stride that the loop
             around the load does not compute: the kernel makes the map. Only where threads would copy less
             than 16 bytes at once (the last size is any number): else they are done sooner than a map.
@@ -48,6 +49,7 @@ from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.memory import InBounds, Load, Store
 from ptxforge.ir.ops.tensor_store import StoreBox
 from ptxforge.ir.rewriter import constant_everywhere
+from ptxforge.passes.analysis.beginnings import parameters_to_ask
 from ptxforge.passes.analysis.dropped_dimensions import dropped_dimensions
 from ptxforge.passes.analysis.linear_forms import (
     Form,
@@ -88,12 +90,14 @@ class Dimension:
 class Rectangle:
     """What a load reads: what points at the tensor, and its dimensions, columns last. Where not all of this
     is made of parameters, the kernel makes the map itself (``in_kernel``). Outside of the tensor lies
-    ``padding``, one of :data:`~ptxforge.support.tensor_map.PADDINGS`."""
+    ``padding``, one of :data:`~ptxforge.support.tensor_map.PADDINGS`. Launches ask whether the parameters
+    ``asked`` are not negative."""
 
     base: Value
     dimensions: tuple[Dimension, ...]
     in_kernel: bool = False
     padding: str = "zero"
+    asked: tuple[Value, ...] = ()
 
     @property
     def scalars(self) -> list[Value]:
@@ -111,6 +115,7 @@ class Rectangles:
         self.forms = self._outside = LinearForms()
         self._inside = LinearForms(lambda pointer: _noted(pointer) % ALIGNMENT == 0)
         self.in_kernel = False  # whether the rectangle in question may be one of those
+        self._asked: dict[Value, None] = {}  # what launches are to ask for it
 
     def of(self, load: Load) -> Rectangle:
         """Raises :class:`NotLinear`, with the reason, where a load reads no rectangle."""
@@ -126,6 +131,7 @@ class Rectangles:
             self.in_kernel, self.forms = False, self._outside
 
     def _of(self, load: Load) -> Rectangle:
+        self._asked.clear()
         padding = self._padding(load)
         form, type = self.forms.of(load.pointer), load.result.type
         base = form.base
@@ -140,7 +146,7 @@ class Rectangles:
         dimensions = (*dropped, *self._dimensions(type, attrs.evolve(form, start=start), bounds))
         if len(dimensions) > MOST_DIMENSIONS:
             raise NotLinear(f"a tensor of {len(dimensions)} dimensions")
-        found = Rectangle(base, dimensions, self.in_kernel, padding)
+        found = Rectangle(base, dimensions, self.in_kernel, padding, tuple(self._asked))
         if self.in_kernel:
             check_place(found, load)
         self._check_alignment(found, T.element_type(type).bytes)
@@ -154,8 +160,6 @@ class Rectangles:
             raise NotLinear("what the mask leaves out is neither zero nor NaN")
         if T.element_type(load.result.type).bits <= 8:
             raise NotLinear("what the mask leaves out is NaN, of floats of 8 bits")
-        if self.in_kernel:
-            raise NotLinear("what the mask leaves out is NaN, of a tensor that only the kernel knows")
         return "nan"
 
     def _check_alignment(self, found: Rectangle, size: int) -> None:
@@ -195,7 +199,7 @@ class Rectangles:
         found = [self._dimension(columns, {(): 1}, along_columns, form, bounds),
                  self._dimension(1 - columns, stride, rows, form, bounds)]  # fmt: skip
         for key, coordinate in groups.items():
-            _check_beginning(coordinate)
+            self._check_beginning(coordinate)
             found.append(Dimension({key: 1}, coordinate, None, None))
         return tuple(reversed(found))
 
@@ -254,12 +258,22 @@ class Rectangles:
                 if wrap.start != coordinate:
                     raise NotLinear("rows are reduced modulo a size and moved after that")
         if not any(b.dim == tile_dim and b.start is not None for b in bounds):
-            _check_beginning(coordinate)
+            self._check_beginning(coordinate)
         if any(b.dim == tile_dim and b.start not in (None, coordinate) for b in bounds):
             raise NotLinear("a mask's lower bound is not the tensor's beginning")
         if any(size != sizes[0] for size in sizes):
             raise NotLinear("several bounds for one dimension")
         return Dimension(stride, coordinate, self._size(sizes[0]) if sizes else None, tile_dim)
+
+    def _check_beginning(self, coordinate: Polynomial) -> None:
+        """See BEGINNING."""
+        asked = parameters_to_ask(coordinate, lambda value: self._is_parameter(value) and not self.in_kernel)
+        if asked is None:
+            raise NotLinear(
+                "a tile may begin in front of the tensor's first row or column (tl.assume says of an index "
+                "that it is not negative)"
+            )
+        self._asked |= dict.fromkeys(asked)
 
     def _size(self, given: Polynomial) -> Polynomial:
         """A size without ``max(…, 0)``: no tensor map has a size below 1, so that such a launch reads by
@@ -364,28 +378,6 @@ class Bound:
     dim: int | None
     room: Polynomial | None
     start: Polynomial | None = None
-
-
-def _check_beginning(coordinate: Polynomial) -> None:
-    """TMA gives zeros in front of a tensor. A pointer may well be there along one dimension, if others make
-    up for that: rows from the last to the first."""
-    if any(coefficient < 0 for coefficient in _least(coordinate).values()):
-        raise NotLinear("a tile may begin in front of the tensor's first row or column")
-
-
-def _least(coordinate: Polynomial) -> Polynomial:
-    """``coordinate``, or less: what is above an index (the number of programs) is that and one at least."""
-    values = {value for monomial in coordinate for value in monomial if value.defining_op is not None}
-    total: Polynomial = {}
-    for monomial, coefficient in coordinate.items():
-        pairs = [(x, i) for x in monomial for i in values if coefficient > 0 and i.defining_op.is_below(x)]
-        for bound, index in pairs[:1]:
-            rest = [*monomial]
-            rest.remove(bound)
-            total = add(total, multiply({tuple(rest): coefficient}, {(index,): 1, (): 1}))
-        if not pairs:
-            total = add(total, {monomial: coefficient})
-    return total
 
 
 def _is_wide(load: Load) -> bool:

@@ -15,28 +15,35 @@ from ptxforge.passes.analysis.assumptions import promised_nonnegative
 
 _MAX_DEPTH = 24
 
+Given = Callable[[Value], bool]
+"""What is taken not to be negative, whatever the program says of it."""
 
-def is_nonnegative(value: Value, depth: int = _MAX_DEPTH) -> bool:
+
+def _nothing(value: Value) -> bool:
+    return False
+
+
+def is_nonnegative(value: Value, depth: int = _MAX_DEPTH, given: Given = _nothing) -> bool:
     """Whether every element of ``value`` is known to be at least 0, given that index arithmetic does not wrap
-    (see ``ir.ops.memory``), that divisors are positive, and what the user assumes. ``False`` means "not
-    known"."""
+    (see ``ir.ops.memory``), that divisors are positive, what the user assumes, and what is ``given``.
+    ``False`` means "not known"."""
     if depth == 0:
         return False
-    return _is_computed_nonnegative(value, depth) or promised_nonnegative(value)
+    return _is_computed_nonnegative(value, depth, given) or promised_nonnegative(value) or given(value)
 
 
-def _is_computed_nonnegative(value: Value, depth: int) -> bool:
+def _is_computed_nonnegative(value: Value, depth: int, given: Given) -> bool:
     op = value.defining_op
     if op is None:
-        return _induction_is_nonnegative(value, depth)
-    if any(sign < 0 for _, sign in op.addends) and _counts_from_the_end(value, depth):
+        return _induction_is_nonnegative(value, depth, given)
+    if any(sign < 0 for _, sign in op.addends) and _counts_from_the_end(value, depth, given):
         return True
-    if op.addends and _has_grown_enough(value, depth):
+    if op.addends and _has_grown_enough(value, depth, given):
         return True
-    return op.is_nonnegative(lambda operand: is_nonnegative(operand, depth - 1))
+    return op.is_nonnegative(lambda operand: is_nonnegative(operand, depth - 1, given))
 
 
-def _has_grown_enough(value: Value, depth: int) -> bool:
+def _has_grown_enough(value: Value, depth: int, given: Given) -> bool:
     """Whether ``value`` is a carried number that only grows plus something, and so is not below what it is
     of the first number: ``tile`` of ``tile = pid - n; for …: tile += n``."""
     carried = next((v for v in value.defining_op.operands if _is_carried(v)), None)
@@ -52,8 +59,8 @@ def _has_grown_enough(value: Value, depth: int) -> bool:
         terms[term] = terms.get(term, 0) + times
     return (
         constant + number >= 0
-        and all(n == 0 or (n > 0 and is_nonnegative(term, depth - 1)) for term, n in terms.items())
-        and _only_grows(following, carried, depth - 1)
+        and all(n == 0 or (n > 0 and is_nonnegative(term, depth - 1, given)) for term, n in terms.items())
+        and _only_grows(following, carried, depth - 1, given)
     )
 
 
@@ -62,7 +69,7 @@ def _is_carried(value: Value) -> bool:
     return loop is not None and loop.is_counted and value is not loop.induction
 
 
-def _counts_from_the_end(value: Value, depth: int) -> bool:
+def _counts_from_the_end(value: Value, depth: int, given: Given) -> bool:
     """Whether ``value`` is ``bound - 1 - x`` of an x below the bound (``num_programs - 1 - program_id``),
     plus what is not negative."""
     terms, constant = _sum(value, depth)
@@ -71,7 +78,7 @@ def _counts_from_the_end(value: Value, depth: int) -> bool:
         return False
     rest = [term for term in terms if term is not taken[0]]
     bound = next((term for term in rest if taken[0].defining_op.is_below(term)), None)
-    return bound is not None and all(term is bound or is_nonnegative(term, depth - 1) for term in rest)
+    return bound is not None and all(term is bound or is_nonnegative(term, depth - 1, given) for term in rest)
 
 
 def _sum(value: Value, depth: int) -> tuple[dict[Value, int], int]:
@@ -93,16 +100,16 @@ def _sum(value: Value, depth: int) -> tuple[dict[Value, int], int]:
     return terms, constant
 
 
-def _induction_is_nonnegative(value: Value, depth: int) -> bool:
+def _induction_is_nonnegative(value: Value, depth: int, given: Given) -> bool:
     if not isinstance(value, BlockArgument):
         return False
     loop = value.block.parent_op
     if loop is None or not loop.is_counted:
         return False
     if value is loop.induction:
-        return not _will_be_counted_anew(loop) and is_nonnegative(loop.lower, depth - 1)
+        return not _will_be_counted_anew(loop) and is_nonnegative(loop.lower, depth - 1, given)
     initial, following = loop.carried_sources(loop.carried.index(value))
-    return is_nonnegative(initial, depth - 1) and _only_grows(following, value, depth - 1)
+    return is_nonnegative(initial, depth - 1, given) and _only_grows(following, value, depth - 1, given)
 
 
 def _will_be_counted_anew(loop: Operation) -> bool:
@@ -110,13 +117,14 @@ def _will_be_counted_anew(loop: Operation) -> bool:
     return loop.parent_op is not None and loop.parent_op.attributes.get("consumer_groups", 1) > 1
 
 
-def _only_grows(value: Value, start: Value, depth: int) -> bool:
+def _only_grows(value: Value, start: Value, depth: int, given: Given) -> bool:
     """Whether ``value`` is ``start`` plus integers that are not negative."""
     while value is not start:
         op = value.defining_op
         if op is None or [sign for _, sign in op.addends] != [1, 1]:
             return False
-        grows = [other for other, by in (op.operands, op.operands[::-1]) if is_nonnegative(by, depth - 1)]
+        pairs = (op.operands, op.operands[::-1])
+        grows = [other for other, by in pairs if is_nonnegative(by, depth - 1, given)]
         if not grows:
             return False
         value = start if start in grows else grows[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ptxforge.ir.core import Operation
 from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Join, MakeRange, Reshape, Splat, Split, Trans
 from ptxforge.ir.rewriter import PatternSet, Rewriter
 
@@ -52,6 +53,32 @@ def reshape_of_one_more(op: Reshape, rewriter: Rewriter) -> bool:
         return False
     free = {"allow_reorder": True} if op.allow_reorder else {}
     return rewriter.replace(op, rewriter.value(Reshape, inner.x, type=op.result.type, **free))
+
+
+@RULES.on(Reshape)
+def reshape_of_trans(op: Reshape, rewriter: Rewriter) -> bool:
+    """reshape (trans x) → trans (reshape x), where only dimensions of size 1 go, in the tile stage"""
+    inner = op.x.defining_op
+    if type(inner) is not Trans or op.result.type.layout is not None or op.allow_reorder:
+        return False
+    shape = inner.x.type.shape
+    kept = [d for d, size in enumerate(shape) if size > 1]
+    order = [d for d in inner.order if d in kept]
+    if len(kept) == len(shape) or op.result.type.shape != tuple(shape[d] for d in order):
+        return False
+    flat = rewriter.value(Reshape, inner.x, type=op.result.type.with_shape(tuple(shape[d] for d in kept)))
+    turned = tuple(map(kept.index, order))
+    return rewriter.replace(op, rewriter.value(Trans, flat, type=op.result.type, order=turned))
+
+
+@RULES.on(Reduce)
+def reduce_of_one(op: Reduce, rewriter: Rewriter) -> bool:
+    """reduce x, along a dimension of size 1 → reshape x, in the tile stage"""
+    types = [value.type for value in op.inputs]
+    if types[0].rank == 1 or types[0].shape[op.axis] > 1 or types[0].layout is not None:
+        return False
+    made = [rewriter.value(Reshape, x, type=result.type) for x, result in zip(op.inputs, op.results)]
+    return rewriter.replace(op, *made)
 
 
 @RULES.on(Trans)
