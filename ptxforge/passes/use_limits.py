@@ -16,9 +16,10 @@
 NARROW   64-bit integers that fit 32 bits are computed in 32: an operation on 64 bits takes two instructions
          or more, and two registers. Where they come from, and whoever needs 64 bits, converts.
 DECIDED  Comparisons of numbers that do not overlap.
-NATURAL  Quotients and remainders of indices that are not negative need no correction for a sign. (An index is
+NATURAL  Quotients and remainders of indices that are not negative need no correction for a sign. An index is
          a program's place times 2048 at most, and something: it wraps where there are more elements than it
-         can count, which ``docs/language.md`` excludes.)
+         can count. For how many programs none does, the function says: ``most_programs = 2097152``. Launches
+         of more take a variant with ``any_grid``, for which only what never wraps is natural.
 NUMBERS  A minimum or maximum of floats that are no NaN is the one that does not ask: between 0 and 1 it is
          part of another instruction.
 
@@ -44,10 +45,13 @@ from ptxforge.ir.rewriter import constant_of
 from ptxforge.passes.analysis.sign import KnownLimits
 from ptxforge.passes.canonicalize import canonicalize
 from ptxforge.passes.rules.arith import decided
+from ptxforge.support.machine import MAX_GRID
 from ptxforge.support.target import Target
 
 _PROGRAMS = 1 << 20
-"""Programs along an axis for which an index does not wrap. (What wraps for fewer may be a hash.)"""
+"""Programs for which an index does not wrap. (What wraps for fewer may be a hash.)"""
+_COUNTS = (MAX_GRID[0], *(1 << bits for bits in range(30, 20, -1)), _PROGRAMS)
+"""For how many programs it is asked, the most that there can be first."""
 
 
 def use_limits(function: Function, target: Target) -> bool:
@@ -65,16 +69,28 @@ def use_limits(function: Function, target: Target) -> bool:
 
 def _mark_natural(function: Function) -> bool:
     """Do NATURAL."""
-    divisions = [op for op in function.walk(SignedDivision) if isinstance(op.result.type, T.TensorType)]
-    if all(op.natural for op in divisions):
+    of_tensors = [op for op in function.walk(SignedDivision) if isinstance(op.result.type, T.TensorType)]
+    divisions = [op for op in of_tensors if not op.natural]
+    if not divisions:
         return False
-    known, before = KnownLimits(programs=_PROGRAMS), sum(op.natural for op in divisions)
+    is_for_any = function.attributes.get("any_grid", False)
+    found = _natural(function, divisions, MAX_GRID[0] if is_for_any else _PROGRAMS)
+    if not found:
+        return False
+    for op in found:
+        op.natural = True
+    most = next(most for most in _COUNTS if len(_natural(function, found, most)) == len(found))
+    if most < MAX_GRID[0]:
+        function.attributes["most_programs"] = most
+    return True
+
+
+def _natural(function: Function, divisions: list[Operation], programs: int) -> list[Operation]:
+    """Those of the ``divisions`` whose dividend is not negative where there are so many ``programs``."""
+    known = KnownLimits(programs)
     for op in function.walk():
         known.passed(op)
-    for op in divisions:
-        found = known.of(op.lhs)
-        op.natural = op.natural or (found is not None and found[0] >= 0)
-    return sum(op.natural for op in divisions) > before
+    return [op for op in divisions if (found := known.of(op.lhs)) is not None and found[0] >= 0]
 
 
 def _may_gain(op: Operation) -> bool:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 # -- threads and registers ---------------------------------------------------------------------------------
 
+MAX_GRID = (2**31 - 1, 65535, 65535)
+"""Blocks of threads along each axis of a grid at most."""
 WARP_SIZE = 32
 """Threads of a warp."""
 MAX_WARPS = 32

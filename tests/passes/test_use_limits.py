@@ -184,6 +184,27 @@ def test_indices_are_not_negative_and_hashes_may_be(size, natural):
     assert [op.natural for op in operations(found, DivSI, RemSI)] == [natural] * 2
 
 
+@pytest.mark.parametrize(
+    "size, axis, most",
+    [(2048, 0, 1 << 20), (1000, 0, 1 << 21), (64, 0, 1 << 25), (2048, 1, None), (1, 0, 1 << 30)],
+)
+def test_for_how_many_programs_indices_do_not_wrap_is_said(size, axis, most):
+    """Along y and z there cannot be so many."""
+    found = function(INDEX.format(size).replace("axis = 0", f"axis = {axis}"), "%p: ptr<i32>")
+    use_limits(found, None)
+    assert all(op.natural for op in operations(found, DivSI, RemSI))
+    assert found.attributes.get("most_programs") == most
+
+
+@pytest.mark.parametrize("size, axis, natural", [(2048, 0, False), (64, 0, False), (2048, 1, True)])
+def test_for_any_grid_nothing_is_taken_for_granted(size, axis, natural):
+    found = function(INDEX.format(size).replace("axis = 0", f"axis = {axis}"), "%p: ptr<i32>")
+    found.attributes["any_grid"] = True
+    use_limits(found, None)
+    assert [op.natural for op in operations(found, DivSI, RemSI)] == [natural] * 2
+    assert "most_programs" not in found.attributes
+
+
 def rows_and_columns(x, out, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + i, tl.load(x + i % 128 * 128 + i // 128 % 128))
