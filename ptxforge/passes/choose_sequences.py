@@ -10,7 +10,7 @@
     %q = addptr %p, %step : ptr<f32>;  yield %q
 
     %w:3 = reduce %x, %y, %z {axis = 0, by_lanes = true} …                  (after)
-    %s = scan %x {axis = 0, lanes_at_once = 5} …
+    %s = scan %x {axis = 0, by_lanes = true, lanes_at_once = 5} …
     %e = exp %x {together = [8, 128, 4]} : tensor<1024xf32, #blocked>
     %q = divf %x, %y {reciprocal_from = 4} : tensor<1024xf32, #blocked>
     %r = remsi %i, %n {mostly_inside = true} : tensor<1024xi32, #blocked>
@@ -44,7 +44,7 @@ from ptxforge.ir.pressure import holders_at_the_peak, room, streams_much
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts.encodings import elements_per_thread
 from ptxforge.layouts.linear import WARP
-from ptxforge.layouts.scratch import axis_bits, first_lane_run
+from ptxforge.layouts.scratch import axis_bits, first_lane_run, warp_runs
 from ptxforge.support import machine
 from ptxforge.support.target import Target
 from ptxforge.support.worklist import each_once
@@ -88,16 +88,33 @@ def _is_butterfly_shorter(op: Reduce, bits: int) -> bool:
     """Whether a butterfly of ``bits`` rounds takes fewer instructions than to read all partial results, four
     at a time, and to combine them, which takes one instruction mostly."""
     operands, warps = len(op.inputs), 1 << bits
-    steps = [inner for inner in op.combine.operations if not inner.is_terminator]
-    once = sum(machine.EXPENSIVE_OPERATION if inner.cost == EXPENSIVE else 1 for inner in steps)
+    once = _length(op)
     butterfly = operands + bits * (operands * machine.SHUFFLE + once)
     return op.combine_name == "" and butterfly < operands * -(-warps // 4) + (warps - 1) * once
 
 
 def _scan(op: Scan) -> dict[str, object]:
     source = op.inputs[0].type
-    lanes = first_lane_run(source.layout.linear(source.shape), op.axis)
-    return {"lanes_at_once": lanes if lanes >= machine.LANES_SCANNED_AT_ONCE else 0}
+    linear = source.layout.linear(source.shape)
+    lanes = first_lane_run(linear, op.axis)
+    lanes = lanes if lanes >= machine.LANES_SCANNED_AT_ONCE else 0
+    warps = max((count for _, count in warp_runs(linear, op.axis)), default=0)
+    return {"lanes_at_once": lanes, "by_lanes": 0 < warps <= lanes and _is_scan_by_lanes_shorter(op, warps)}
+
+
+def _is_scan_by_lanes_shorter(op: Scan, bits: int) -> bool:
+    """Whether a scan of the warps' totals by lanes, in ``bits`` steps, takes fewer instructions than to read
+    all totals and to combine them, each step choosing by a warp's place."""
+    words, warps = sum(-(-v.type.element.bits // 32) for v in op.inputs), 1 << bits
+    step = _length(op)
+    by_lanes = words + bits * (words * (machine.SHUFFLE + 1) + step) + 2 * words * machine.SHUFFLE
+    return by_lanes < words * warps + (warps - 1) * step + (warps - 2) * words
+
+
+def _length(op: Associative) -> int:
+    """About how many instructions a combination takes."""
+    steps = [inner for inner in op.combine.operations if not inner.is_terminator]
+    return sum(machine.EXPENSIVE_OPERATION if inner.cost == EXPENSIVE else 1 for inner in steps)
 
 
 # -- exponentials and quotients ----------------------------------------------------------------------------

@@ -154,6 +154,9 @@ class KnownLimits:
         """Remember what is known of the results of ``op``."""
         if len(op.results) == 1:
             self._note(op.result, _of_constant(op.result) or self._in_grid(op) or op.limits(self.of))
+            return
+        for index, result in enumerate(op.results):
+            self._note(result, op.limits_of(index, self.of))
 
     def _in_grid(self, op: Operation) -> Limits | None:
         return op.limits_in_grid(self.programs) if self.programs else None
