@@ -7,6 +7,7 @@
     %r = remsi %i, %n : tensor<1024xi32, #blocked>
     %s = remsi %j, %d : i32;  %t = divsi %j, %d : i32
     %m = cmpi %i, %n {predicate = "slt"} : …
+    %t = extui %b : (tensor<1024xi1, #blocked>) -> tensor<1024xi8, #blocked>
     %q = addptr %p, %step : ptr<f32>;  yield %q
 
     %w:3 = reduce %x, %y, %z {axis = 0, by_lanes = true} …                  (after)
@@ -17,6 +18,7 @@
     %s = remsi %j, %d {by_quotient = true} : i32;  …
     %t = tan %x {reduced_together = 8} : tensor<1024xf32, #blocked>
     %m = cmpi %i, %n {differences_from = 3, predicate = "slt"} : …
+    %t = extui %b {in_words = true} : (tensor<1024xi1, #blocked>) -> tensor<1024xi8, #blocked>
     %q = addptr %p, %step {deferred = true} : ptr<f32>
 
 What each attribute says stands in the operation's definition. All sequences of an operation mean the same;
@@ -32,9 +34,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ptxforge.ir import types as T
-from ptxforge.ir.core import Function, Operation
+from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import EXPENSIVE, PRODUCTS
-from ptxforge.ir.ops.arith import CmpI, DivF, DivSI, DivUI, RemSI, RemUI
+from ptxforge.ir.ops.arith import AndI, CmpI, DivF, DivSI, DivUI, OrI, RemSI, RemUI, XorI
+from ptxforge.ir.ops.cast import ExtUI
 from ptxforge.ir.ops.control import Yield, ancestors, loops_around
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.math import Cos, Exp, Periodic, Sin, Tan
@@ -244,7 +247,34 @@ def _pointer(op: AddPtr) -> dict[str, object]:
     return {"deferred": is_scalar and all(isinstance(user, Yield) for user in op.result.users)}
 
 
+def _bytes(op: ExtUI) -> dict[str, object]:
+    """Truth values of bytes that become bytes in memory."""
+    type_ = op.result.type
+    if not isinstance(type_, T.TensorType) or type_.element is not T.I8:
+        return {}
+    are_stored = all(user.get_effects().writes for user in op.result.users)
+    fill_words = elements_per_thread(type_.layout, type_.shape) >= 4
+    return {"in_words": are_stored and fill_words and _is_of_bytes(op.x)}
+
+
+def _is_of_bytes(value: Value) -> bool:
+    """Whether comparisons of bytes with zero, and constants, make all of ``value`` by logic alone."""
+    work = [value]
+    for found in each_once(work):
+        op = found.defining_op
+        if isinstance(op, AndI | OrI | XorI):
+            work += op.operands
+        elif constant_of(found) is None and not _asks_for_zero(op):
+            return False
+    return True
+
+
+def _asks_for_zero(op: Operation | None) -> bool:
+    is_equality = isinstance(op, CmpI) and op.predicate in ("eq", "ne")
+    return is_equality and T.element_type(op.lhs.type) is T.I8 and constant_of(op.rhs) == 0
+
+
 _CHOICES: dict[type[Operation], Callable[..., dict[str, object]]] = {
     Reduce: _reduce, Scan: _scan, Exp: _exponential, DivF: _quotient, RemSI: _remainder, RemUI: _remainder,
-    CmpI: _comparison, Sin: _angle, Cos: _angle, Tan: _angle, AddPtr: _pointer,
+    CmpI: _comparison, ExtUI: _bytes, Sin: _angle, Cos: _angle, Tan: _angle, AddPtr: _pointer,
 }  # fmt: skip
