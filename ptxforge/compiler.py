@@ -421,7 +421,8 @@ def compile_ir(text: str, target: str) -> Artifact:
 def _made(function: Function) -> dict[str, Any]:
     """What passes have found for launches."""
     names = ("shared_bytes", "extra_warps", "most_programs")
-    return {name: function.attributes.get(name, 0) for name in names} | {"tensor_maps": _tensor_maps(function)}
+    found = {name: function.attributes.get(name, 0) for name in names}
+    return found | {"tensor_maps": _tensor_maps(function)}
 
 
 def _signature_type(argument: BlockArgument) -> str:

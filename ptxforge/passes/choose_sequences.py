@@ -107,11 +107,13 @@ def _scan(op: Scan) -> dict[str, object]:
 
 def _is_scan_by_lanes_shorter(op: Scan, bits: int) -> bool:
     """Whether a scan of the warps' totals by lanes, in ``bits`` steps, takes fewer instructions than to read
-    all totals and to combine them, each step choosing by a warp's place."""
+    all totals and to combine them, each step choosing by a warp's place. (Where a step is one instruction,
+    shuffles take longer than their number says.)"""
     words, warps = sum(-(-v.type.element.bits // 32) for v in op.inputs), 1 << bits
     step = _length(op)
     by_lanes = words + bits * (words * (machine.SHUFFLE + 1) + step) + 2 * words * machine.SHUFFLE
-    return by_lanes < words * warps + (warps - 1) * step + (warps - 2) * words
+    one_by_one = words * warps + (warps - 1) * step + (warps - 2) * words
+    return op.combine_name == "" and by_lanes < one_by_one
 
 
 def _length(op: Associative) -> int:

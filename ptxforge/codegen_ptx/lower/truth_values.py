@@ -28,8 +28,8 @@ _NAMES = {AndI: "and", OrI: "or", XorI: "xor"}
 
 
 def bytes_of(ctx: Lowering, value: Value) -> list[Register]:
-    """The entries of a tensor of truth values as integers of 8 bits; ``value`` is made of comparisons of bytes
-    with zero, and of constants, by logic alone."""
+    """The entries of a tensor of truth values as integers of 8 bits; ``value`` is made of comparisons of
+    bytes with zero, and of constants, by logic alone."""
     words = _words(ctx, value, {})
     return [part for word in words for part in unpack(ctx.b, ctx.b.register(word, "r"), T.I8)]
 

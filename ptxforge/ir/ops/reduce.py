@@ -165,8 +165,8 @@ class Scan(Combining):
     Results are like the operands. So many lane bits as ``lanes_at_once`` says, behind the lowest register
     bits, are scanned at once (``choose_sequences``), all others one by one. ``by_lanes``: of the totals of
     warps each of these lanes takes one, and scans them as well; else every thread reads all and combines them
-    one by one. With ``ranks`` the operands go on, along the axis, in the CTAs whose ranks differ in these bits alone: as ``reduce_ctas``, they exchange
-    their totals and wait for each other twice."""
+    one by one. With ``ranks`` the operands go on, along the axis, in the CTAs whose ranks differ in these
+    bits alone: as ``reduce_ctas``, they exchange their totals and wait for each other twice."""
 
     reverse = D.attribute(bool, False)
     ranks = D.attribute(int, 0)

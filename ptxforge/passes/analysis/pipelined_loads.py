@@ -62,8 +62,8 @@ def may_run_ahead(loop: For, load: Load) -> bool:
 
 
 def narrow_loads(loop: For, copied: Collection[Load]) -> list[Load]:
-    """The loads of ``loop`` beside those that are ``copied`` whose values reach its products, and which may run
-    ahead in registers: of a vector of bytes, say."""
+    """The loads of ``loop`` beside those that are ``copied`` whose values reach its products, and which may
+    run ahead in registers: of a vector of bytes, say."""
     dots = loop.body.of(Product)
     reached = _walk_back(loop, (operand for dot in dots for operand in (dot.a, dot.b)), carried=False)
     return [
