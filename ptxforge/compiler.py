@@ -153,7 +153,8 @@ class Artifact:
     part. ``written`` names the parameters through which the kernel may write memory. ``tensor_maps`` tells
     how to make the parameters of type ``tensormap`` from the others, ``promises`` what launches check of
     arguments. ``extra_warps`` are those of a block beside the ``num_warps`` that the source knows: they copy
-    for these (``warp_specialize``). ``assembled`` are remarks on what the assembler makes of it, or a
+    for these (``warp_specialize``). ``most_programs`` is for how many programs along the first axis of the
+    grid it was compiled, 0: for any number. ``assembled`` are remarks on what the assembler makes of it, or a
     function of the artifact that asks for them.
     """
 
@@ -175,6 +176,7 @@ class Artifact:
     tensor_maps: tuple[TensorMapRecipe, ...] = ()
     extra_warps: int = 0
     promises: tuple[Promise, ...] = ()
+    most_programs: int = 0
     _remarks: Any = attrs.field(default=(), repr=False)
     assembled: Any = attrs.field(default=(), repr=False)
 
@@ -252,10 +254,10 @@ class Artifact:
 OPTIONS: dict[str, Any] = {
     "num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "debug": False, "enable_fp_fusion": True,
     "sanitize_overflow": True, "enable_reflect_ftz": True, "line_info": True, "tensor_maps": True,
-    "persistent": True,
+    "persistent": True, "any_grid": False,
 }  # fmt: skip
 """Compile options and their defaults (Triton's, but for :data:`OWN_OPTIONS`)."""
-OWN_OPTIONS = ("line_info", "tensor_maps", "persistent")
+OWN_OPTIONS = ("line_info", "tensor_maps", "persistent", "any_grid")
 
 
 def plain_option(name: str, value: Any) -> Any:
@@ -323,6 +325,7 @@ def compile_function(
     debug: bool = False,
     tensor_maps: bool = True,
     persistent: bool = True,
+    any_grid: bool = False,
     enable_fp_fusion: bool = True,
     sanitize_overflow: bool = True,
     enable_reflect_ftz: bool = True,
@@ -334,7 +337,8 @@ def compile_function(
     Every parameter of ``fn`` is in ``signature`` or in ``constants`` (a constant wins). ``debug`` keeps
     device assertions. With ``tensor_maps`` the kernel may have parameters of its own, behind those of ``fn``,
     which its launcher makes by the recipes in ``Artifact.tensor_maps`` (where the target has TMA). With
-    ``persistent`` as well, its programs may walk over tiles: another parameter, and fewer blocks. Without
+    ``persistent`` as well, its programs may walk over tiles: another parameter, and fewer blocks. With
+    ``any_grid`` nothing is taken for granted of how many there are (``Artifact.most_programs``). Without
     ``enable_fp_fusion`` the kernel's products and sums are rounded each. ``sanitize_overflow`` makes an
     assertion of what integers of fewer than 64 bits must not do under ``debug``: overflow. Without
     ``enable_reflect_ftz`` ``exp2`` in f32 gives denormals where it else gives 0. Without
@@ -351,7 +355,7 @@ def compile_function(
         "debug": debug, "enable_fp_fusion": enable_fp_fusion, "sanitize_overflow": sanitize_overflow,
         "enable_reflect_ftz": enable_reflect_ftz, "line_info": line_info,
     })  # fmt: skip
-    hidden = _plain_options({"tensor_maps": tensor_maps, "persistent": persistent})
+    hidden = _plain_options({"tensor_maps": tensor_maps, "persistent": persistent, "any_grid": any_grid})
     check_options(options, machine)
     with _collector_paused():
         pipeline, codegen_ptx = _stage("passes.pipeline"), _stage("codegen_ptx")
@@ -369,10 +373,9 @@ def compile_function(
         name=function.name,
         ptx=ptx, target=target,
         **{name: options[name] for name in ("num_warps", "num_stages", "num_ctas")},
-        shared_bytes=function.attributes.get("shared_bytes", 0),
+        **_made(function),
         parameters=parameters_of(function, signature),
-        tensor_maps=_tensor_maps(function),
-        extra_warps=function.attributes.get("extra_warps", 0), promises=tuple(function.promises),
+        promises=tuple(function.promises),
         signature=dict(signature), constants=dict(constants),
         options=options | hidden,
         timings={"frontend": built - start, "passes": passed - built, "codegen": emitted - passed},
@@ -407,13 +410,19 @@ def compile_ir(text: str, target: str) -> Artifact:
     return Artifact(
         name=function.name, ptx=ptx, target=target, num_warps=options["num_warps"],
         num_stages=options["num_stages"], num_ctas=options["num_ctas"],
-        shared_bytes=function.attributes.get("shared_bytes", 0), parameters=tuple(signature.items()),
-        tensor_maps=_tensor_maps(function), extra_warps=function.attributes.get("extra_warps", 0),
+        parameters=tuple(signature.items()), **_made(function),
         signature=signature, constants={}, options=options, timings={},
         asm=Assembly({"tile": tile, "gpu": print_function(function), "ptx": ptx}),
         stages=[(snapshot.name, snapshot.text) for snapshot in snapshots],
         written=_stage("passes.analysis.roots").written_parameters(function),
     )  # fmt: skip
+
+
+def _made(function: Function) -> dict[str, Any]:
+    """What passes have found for launches."""
+    names = ("shared_bytes", "extra_warps", "most_programs")
+    found = {name: function.attributes.get(name, 0) for name in names}
+    return found | {"tensor_maps": _tensor_maps(function)}
 
 
 def _signature_type(argument: BlockArgument) -> str:
@@ -431,7 +440,8 @@ def _signature_type(argument: BlockArgument) -> str:
 
 def build_ir(
     fn: Any, signature: dict[str, str], constants: dict[str, Any], target: str, *,
-    tensor_maps: bool = True, persistent: bool = True, line_info: bool = True, **options: Any,
+    tensor_maps: bool = True, persistent: bool = True, any_grid: bool = False, line_info: bool = True,
+    **options: Any,
 ) -> Function:  # fmt: skip
     """The tile IR that the passes begin with; see :func:`compile_function`.
 
@@ -442,6 +452,8 @@ def build_ir(
         function.attributes["tensor_maps"] = True
         if persistent:
             function.attributes["persistent"] = True
+    if any_grid:
+        function.attributes["any_grid"] = True
     if not line_info:
         function.attributes["line_info"] = False
     return function

@@ -46,11 +46,13 @@ Fire = Callable[[int, int, int, "int | None", tuple, tuple], None]
 class LaunchAttributes:
     """What a launch asks for beside grid and block: all blocks resident at once (``cooperative``), a start
     before the kernel ahead of it has ended (``programmatic``: programmatic dependent launch), blocks in
-    clusters of ``cluster`` (x, y, z); grids then count clusters."""
+    clusters of ``cluster`` (x, y, z); grids then count clusters. ``most_programs`` along x are what the
+    kernel is for (0: any number)."""
 
     cooperative: bool = False
     programmatic: bool = False
     cluster: tuple[int, int, int] = (1, 1, 1)
+    most_programs: int = 0
 
     def encoded(self) -> list[bytes]:
         """Each attribute that is set, as a ``CUlaunchAttribute`` of cuda.h."""
@@ -116,7 +118,7 @@ class FrameLayout:
         self.packer = struct.Struct(f"<{parameters}{padding}III16s4xQ")
         self.fixed = struct.pack("<4I", *block, shared_bytes)
         self.attributes = attributes.encoded()
-        self.cluster = attributes.cluster
+        self.cluster, self.most_programs = attributes.cluster, attributes.most_programs
 
     def frame(self) -> Frame:
         """A new frame; its ``extra`` is ``None`` where there are no parameters."""
@@ -177,7 +179,9 @@ class Launcher:
         return self._layout.frame()
 
     def pack(self, frame: Frame, x: int, y: int, z: int, stream: int, values: tuple) -> None:
-        """Write all that a launch decides into a frame."""
+        """Write all that a launch decides into a frame. Raises :class:`OtherVariantError` where another
+        variant has to be launched."""
+        programs.check_count(x, self._layout.most_programs)
         if self._most:
             values = (*values, x)
             x, y, z = programs.blocks((x, y, z), self._most)
@@ -210,11 +214,13 @@ class Launcher:
         if code:
             self._again(code, config, extra, grid)
 
-    def fire(self) -> Fire:
-        """The function of launches that are many. For ``sources == [0, encode]`` and a
-        :class:`CurrentStream` its text is
+    def fire(self, on_any_grid: Fire) -> Fire:
+        """The function of launches that are many; larger grids than the kernel is for go to ``on_any_grid``.
+        For ``sources == [0, encode]``, a :class:`CurrentStream` and up to 2,097,152 programs its text is
 
             def fire(gx, gy, gz, stream, v, bound):
+                if gx > 2097152:
+                    return _on_any_grid(gx, gy, gz, stream, v, bound)
                 if stream is None:
                     stream = _current(_ordinal)
                 try:
@@ -242,8 +248,11 @@ class Launcher:
         )
         if self._most:
             blocks = f"gx if gx < {self._most} or gy * gz != 1 else {self._most}, gy, gz"
+        most = layout.most_programs
+        larger = f"    if gx > {most}:\n        return _on_any_grid(gx, gy, gz, stream, v, bound)\n"
         text = (
             "def fire(gx, gy, gz, stream, v, bound):\n"
+            f"{larger if most else ''}"
             f"    if stream is None:\n        stream = {default}\n"
             "    try:\n        frame = _pop()\n    except IndexError:\n        frame = _frame()\n"
             "    buffer, config, extra = frame\n"
@@ -255,7 +264,7 @@ class Launcher:
         scope = {
             "_stream": stream, "_pop": free.pop, "_append": free.append, "_frame": layout.frame,
             "_pack": layout.packer.pack_into, "_fixed": layout.fixed, "_handle": self._handle,
-            "_launch": self._launch, "_again": self._again, **made,
+            "_launch": self._launch, "_again": self._again, "_on_any_grid": on_any_grid, **made,
         }  # fmt: skip
         exec(text, scope)
         return scope["fire"]

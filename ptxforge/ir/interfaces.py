@@ -103,6 +103,20 @@ class Interfaces:
         """Whether every element of the result is certainly less than ``bound``."""
         return False
 
+    @property
+    def alternatives(self) -> tuple[Value, ...]:
+        """Operands of which every element of the result is one; none where it may be something else."""
+        return ()
+
+    def limits_of(self, index: int, known: Callable[[Value], Limits | None]) -> Limits | None:
+        """As :meth:`limits`, for one of several results."""
+        return self.limits(known) if len(self.results) == 1 else None
+
+    def limits_in_grid(self, programs: int) -> Limits | None:
+        """The limits of the result in a grid of so many programs along each axis, or as many as there can be;
+        ``None`` where it is nothing of the grid."""
+        return None
+
     def is_nonnegative(self, known: Callable[[Value], bool]) -> bool:
         """Whether every element of the result is at least 0, given which operands are ``known`` to be."""
         if self.nonnegative_if == "first":

@@ -7,16 +7,18 @@
     %r = remsi %i, %n : tensor<1024xi32, #blocked>
     %s = remsi %j, %d : i32;  %t = divsi %j, %d : i32
     %m = cmpi %i, %n {predicate = "slt"} : …
+    %t = extui %b : (tensor<1024xi1, #blocked>) -> tensor<1024xi8, #blocked>
     %q = addptr %p, %step : ptr<f32>;  yield %q
 
     %w:3 = reduce %x, %y, %z {axis = 0, by_lanes = true} …                  (after)
-    %s = scan %x {axis = 0, lanes_at_once = 5} …
+    %s = scan %x {axis = 0, by_lanes = true, lanes_at_once = 5} …
     %e = exp %x {together = [8, 128, 4]} : tensor<1024xf32, #blocked>
     %q = divf %x, %y {reciprocal_from = 4} : tensor<1024xf32, #blocked>
     %r = remsi %i, %n {mostly_inside = true} : tensor<1024xi32, #blocked>
     %s = remsi %j, %d {by_quotient = true} : i32;  …
     %t = tan %x {reduced_together = 8} : tensor<1024xf32, #blocked>
     %m = cmpi %i, %n {differences_from = 3, predicate = "slt"} : …
+    %t = extui %b {in_words = true} : (tensor<1024xi1, #blocked>) -> tensor<1024xi8, #blocked>
     %q = addptr %p, %step {deferred = true} : ptr<f32>
 
 What each attribute says stands in the operation's definition. All sequences of an operation mean the same;
@@ -32,9 +34,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ptxforge.ir import types as T
-from ptxforge.ir.core import Function, Operation
+from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import EXPENSIVE, PRODUCTS
-from ptxforge.ir.ops.arith import CmpI, DivF, DivSI, DivUI, RemSI, RemUI
+from ptxforge.ir.ops.arith import AndI, CmpI, DivF, DivSI, DivUI, OrI, RemSI, RemUI, XorI
+from ptxforge.ir.ops.cast import ExtUI
 from ptxforge.ir.ops.control import Yield, ancestors, loops_around
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.math import Cos, Exp, Periodic, Sin, Tan
@@ -44,7 +47,7 @@ from ptxforge.ir.pressure import holders_at_the_peak, room, streams_much
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts.encodings import elements_per_thread
 from ptxforge.layouts.linear import WARP
-from ptxforge.layouts.scratch import axis_bits, first_lane_run
+from ptxforge.layouts.scratch import axis_bits, first_lane_run, warp_runs
 from ptxforge.support import machine
 from ptxforge.support.target import Target
 from ptxforge.support.worklist import each_once
@@ -88,16 +91,35 @@ def _is_butterfly_shorter(op: Reduce, bits: int) -> bool:
     """Whether a butterfly of ``bits`` rounds takes fewer instructions than to read all partial results, four
     at a time, and to combine them, which takes one instruction mostly."""
     operands, warps = len(op.inputs), 1 << bits
-    steps = [inner for inner in op.combine.operations if not inner.is_terminator]
-    once = sum(machine.EXPENSIVE_OPERATION if inner.cost == EXPENSIVE else 1 for inner in steps)
+    once = _length(op)
     butterfly = operands + bits * (operands * machine.SHUFFLE + once)
     return op.combine_name == "" and butterfly < operands * -(-warps // 4) + (warps - 1) * once
 
 
 def _scan(op: Scan) -> dict[str, object]:
     source = op.inputs[0].type
-    lanes = first_lane_run(source.layout.linear(source.shape), op.axis)
-    return {"lanes_at_once": lanes if lanes >= machine.LANES_SCANNED_AT_ONCE else 0}
+    linear = source.layout.linear(source.shape)
+    lanes = first_lane_run(linear, op.axis)
+    lanes = lanes if lanes >= machine.LANES_SCANNED_AT_ONCE else 0
+    warps = max((count for _, count in warp_runs(linear, op.axis)), default=0)
+    return {"lanes_at_once": lanes, "by_lanes": 0 < warps <= lanes and _is_scan_by_lanes_shorter(op, warps)}
+
+
+def _is_scan_by_lanes_shorter(op: Scan, bits: int) -> bool:
+    """Whether a scan of the warps' totals by lanes, in ``bits`` steps, takes fewer instructions than to read
+    all totals and to combine them, each step choosing by a warp's place. (Where a step is one instruction,
+    shuffles take longer than their number says.)"""
+    words, warps = sum(-(-v.type.element.bits // 32) for v in op.inputs), 1 << bits
+    step = _length(op)
+    by_lanes = words + bits * (words * (machine.SHUFFLE + 1) + step) + 2 * words * machine.SHUFFLE
+    one_by_one = words * warps + (warps - 1) * step + (warps - 2) * words
+    return op.combine_name == "" and by_lanes < one_by_one
+
+
+def _length(op: Associative) -> int:
+    """About how many instructions a combination takes."""
+    steps = [inner for inner in op.combine.operations if not inner.is_terminator]
+    return sum(machine.EXPENSIVE_OPERATION if inner.cost == EXPENSIVE else 1 for inner in steps)
 
 
 # -- exponentials and quotients ----------------------------------------------------------------------------
@@ -227,7 +249,34 @@ def _pointer(op: AddPtr) -> dict[str, object]:
     return {"deferred": is_scalar and all(isinstance(user, Yield) for user in op.result.users)}
 
 
+def _bytes(op: ExtUI) -> dict[str, object]:
+    """Truth values of bytes that become bytes in memory."""
+    type_ = op.result.type
+    if not isinstance(type_, T.TensorType) or type_.element is not T.I8:
+        return {}
+    are_stored = all(user.get_effects().writes for user in op.result.users)
+    fill_words = elements_per_thread(type_.layout, type_.shape) >= 4
+    return {"in_words": are_stored and fill_words and _is_of_bytes(op.x)}
+
+
+def _is_of_bytes(value: Value) -> bool:
+    """Whether comparisons of bytes with zero, and constants, make all of ``value`` by logic alone."""
+    work = [value]
+    for found in each_once(work):
+        op = found.defining_op
+        if isinstance(op, AndI | OrI | XorI):
+            work += op.operands
+        elif constant_of(found) is None and not _asks_for_zero(op):
+            return False
+    return True
+
+
+def _asks_for_zero(op: Operation | None) -> bool:
+    is_equality = isinstance(op, CmpI) and op.predicate in ("eq", "ne")
+    return is_equality and T.element_type(op.lhs.type) is T.I8 and constant_of(op.rhs) == 0
+
+
 _CHOICES: dict[type[Operation], Callable[..., dict[str, object]]] = {
     Reduce: _reduce, Scan: _scan, Exp: _exponential, DivF: _quotient, RemSI: _remainder, RemUI: _remainder,
-    CmpI: _comparison, Sin: _angle, Cos: _angle, Tan: _angle, AddPtr: _pointer,
+    CmpI: _comparison, ExtUI: _bytes, Sin: _angle, Cos: _angle, Tan: _angle, AddPtr: _pointer,
 }  # fmt: skip

@@ -39,7 +39,7 @@ import attrs
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Operation, Value
-from ptxforge.ir.definition import ELEMENTWISE, READS_SHARED, UNIFORM
+from ptxforge.ir.definition import COPIES, ELEMENTWISE, PRODUCTS, READS_SHARED, UNIFORM
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.shape import Broadcast, ExpandDims, ExtractSlice, Join, MakeRange, Reshape
 from ptxforge.ir.ops.shared import LocalLoad, MemDescSubslice
@@ -62,6 +62,17 @@ class Part:
     def is_whole(self) -> bool:
         """Whether these are all of its elements."""
         return self.size == self.value.type.shape
+
+
+def _at_the_top(block: Block) -> Builder:
+    """Where what a block begins with is converted: behind the first wait for copies of threads, if no product
+    is in front of it. Threads meet there anyway."""
+    for op in block.operations:
+        if op.effects.finishes == COPIES:
+            return Builder.after(op)
+        if op.get_effects().queue == PRODUCTS:
+            break
+    return Builder.at(block.first)
 
 
 class Cutter:
@@ -144,7 +155,7 @@ class Cutter:
             return value
         if key not in self._converted:
             op = value.defining_op
-            b = Builder.at(value.owner_block.first) if op is None else Builder.after(op)
+            b = _at_the_top(value.owner_block) if op is None else Builder.after(op)
             self._converted[key] = b.value(ConvertLayout, value, type=value.type.with_layout(layout))
         return self._converted[key]
 

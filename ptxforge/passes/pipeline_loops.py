@@ -160,15 +160,17 @@ def _write_schedule(
 
 def _take_schedule(loop: For) -> tuple[dict[Operation, int], dict[Operation, int], int, int]:
     """The stages and the groups that are written on loads of the loop, its distance and its last stage. The
-    attributes go: stages are written anew for all operations. Raises :class:`IRError` for a stage without a
-    group."""
+    attributes go: stages are written anew for all operations. Raises :class:`IRError` for an operation that
+    has a stage, but no group, and is no load."""
     found = loop.distance, loop.last_stage
     for name in ("distance", "last_stage"):
         loop.attributes.pop(name)
     ahead = [op for op in loop.body.operations if "stage" in op.attributes]
-    if any("group" not in op.attributes for op in ahead):
-        raise IRError("a load of a scheduled loop has a stage, but no group")
-    stage, group = ({op: op.attributes.pop(name) for op in ahead} for name in ("stage", "group"))
+    if any("group" not in op.attributes and not isinstance(op, Load) for op in ahead):
+        raise IRError("an operation of a scheduled loop has a stage, but no group")
+    stage, group = (
+        {op: op.attributes.pop(name) for op in ahead if name in op.attributes} for name in ("stage", "group")
+    )
     return stage, group, *found
 
 

@@ -62,7 +62,7 @@ from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.ir.pressure import blocks_with, held_in_front, registers_of, room
 from ptxforge.ir.warps import warps_around
 from ptxforge.layouts import wgmma
-from ptxforge.layouts.encodings import DotOperand, Distributed
+from ptxforge.layouts.encodings import Distributed, DotOperand
 from ptxforge.passes.analysis.flights import (
     Product,
     gets_ring,

@@ -15,10 +15,13 @@
 
 NARROW   64-bit integers that fit 32 bits are computed in 32: an operation on 64 bits takes two instructions
          or more, and two registers. Where they come from, and whoever needs 64 bits, converts.
+COMBINED What reductions and scans choose among such integers, or add up, is one as well: it is combined in 32
+         bits, which takes one word in place of two between threads.
 DECIDED  Comparisons of numbers that do not overlap.
-NATURAL  Quotients and remainders of indices that are not negative need no correction for a sign. (An index is
+NATURAL  Quotients and remainders of indices that are not negative need no correction for a sign. An index is
          a program's place times 2048 at most, and something: it wraps where there are more elements than it
-         can count, which ``docs/language.md`` excludes.)
+         can count. For how many programs none does, the function says: ``most_programs = 2097152``. Launches
+         of more take a variant with ``any_grid``, for which only what never wraps is natural.
 NUMBERS  A minimum or maximum of floats that are no NaN is the one that does not ask: between 0 and 1 it is
          part of another instruction.
 
@@ -35,19 +38,23 @@ from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import ANY_WIDTH, REARRANGING
-from ptxforge.ir.limits import fit, of_type
+from ptxforge.ir.limits import Limits, fit, of_type
 from ptxforge.ir.ops.arith import CmpI, MaximumF, MaxNumF, MinimumF, MinNumF, SignedDivision
 from ptxforge.ir.ops.cast import ExtSI, IntegerCast, SIToFP, TruncI
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import AddPtr
+from ptxforge.ir.ops.reduce import Combining, Reduce, Scan
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.passes.analysis.sign import KnownLimits
 from ptxforge.passes.canonicalize import canonicalize
 from ptxforge.passes.rules.arith import decided
+from ptxforge.support.machine import MAX_GRID
 from ptxforge.support.target import Target
 
 _PROGRAMS = 1 << 20
-"""Programs along an axis for which an index does not wrap. (What wraps for fewer may be a hash.)"""
+"""Programs for which an index does not wrap. (What wraps for fewer may be a hash.)"""
+_COUNTS = (MAX_GRID[0], *(1 << bits for bits in range(30, 20, -1)), _PROGRAMS)
+"""For how many programs it is asked, the most that there can be first."""
 
 
 def use_limits(function: Function, target: Target) -> bool:
@@ -65,16 +72,28 @@ def use_limits(function: Function, target: Target) -> bool:
 
 def _mark_natural(function: Function) -> bool:
     """Do NATURAL."""
-    divisions = [op for op in function.walk(SignedDivision) if isinstance(op.result.type, T.TensorType)]
-    if all(op.natural for op in divisions):
+    of_tensors = [op for op in function.walk(SignedDivision) if isinstance(op.result.type, T.TensorType)]
+    divisions = [op for op in of_tensors if not op.natural]
+    if not divisions:
         return False
-    known, before = KnownLimits(programs=_PROGRAMS), sum(op.natural for op in divisions)
+    is_for_any = function.attributes.get("any_grid", False)
+    found = _natural(function, divisions, MAX_GRID[0] if is_for_any else _PROGRAMS)
+    if not found:
+        return False
+    for op in found:
+        op.natural = True
+    most = next(most for most in _COUNTS if len(_natural(function, found, most)) == len(found))
+    if most < MAX_GRID[0]:
+        function.attributes["most_programs"] = most
+    return True
+
+
+def _natural(function: Function, divisions: list[Operation], programs: int) -> list[Operation]:
+    """Those of the ``divisions`` whose dividend is not negative where there are so many ``programs``."""
+    known = KnownLimits(programs)
     for op in function.walk():
         known.passed(op)
-    for op in divisions:
-        found = known.of(op.lhs)
-        op.natural = op.natural or (found is not None and found[0] >= 0)
-    return sum(op.natural for op in divisions) > before
+    return [op for op in divisions if (found := known.of(op.lhs)) is not None and found[0] >= 0]
 
 
 def _may_gain(op: Operation) -> bool:
@@ -157,6 +176,38 @@ class _Rewriter:
                 op.set_operand(index, self.narrow[value])
                 self.changed = True
 
+    # -- COMBINED ------------------------------------------------------------------------------------------
+
+    def combine(self, op: Combining) -> None:
+        """In 32 bits, where all that comes up fits. (Of a sum the region adds two at most.)"""
+        for index, value in enumerate(op.inputs):
+            if T.element_type(value.type) is not T.I64 or not (value in self.narrow or _is_short(value)):
+                continue
+            found = op.limits_of(index, self.known.of)
+            if found is not None and fit((2 * min(found[0], 0), 2 * max(found[1], 0)), T.I32):
+                self._combine_in_32_bits(op, index, found)
+
+    def _combine_in_32_bits(self, op: Combining, index: int, found: Limits) -> None:
+        op.set_operand(index, self._narrowed(op.inputs[index]))
+        block, count = op.combine, len(op.inputs)
+        first, last = block.first, block.last
+        for argument in (block.arguments[index], block.arguments[index + count]):
+            self._widen(argument, Builder.at(first), found)
+        last.set_operand(index, Builder.at(last).value(TruncI, last.operands[index], type=T.I32))
+        self._widen(op.results[index], Builder.after(op), found)
+        self.changed = True
+
+    def _widen(self, value: Value, at: Builder, found: Limits) -> None:
+        """Let ``value`` have 32 bits; who used it gets it extended."""
+        type_ = value.type
+        value.type = T.like(type_, T.I32)
+        wide = at.value(ExtSI, value, type=type_)
+        value.replace_all_uses_with(wide)
+        wide.defining_op.set_operand(0, value)
+        self.narrow[wide] = value
+        self.computed.add(wide)
+        self.known.found |= {wide: found, value: found}
+
     # -- DECIDED, NUMBERS ----------------------------------------------------------------------------------
 
     def compare(self, op: CmpI) -> None:
@@ -191,6 +242,7 @@ def _is_extended(value: Value) -> bool:
 
 _RULES: dict[type[Operation], Callable[[_Rewriter, Operation], None]] = {
     CmpI: _Rewriter.compare, AddPtr: _Rewriter.use, SIToFP: _Rewriter.use,
+    Reduce: _Rewriter.combine, Scan: _Rewriter.combine,
 }  # fmt: skip
 _EXTREMA: dict[type[Operation], Callable[[_Rewriter, Operation], None]] = {
     MaximumF: _Rewriter.greater, MinimumF: _Rewriter.less,

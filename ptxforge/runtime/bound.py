@@ -22,8 +22,7 @@ from ptxforge.runtime import hooks, options
 from ptxforge.runtime.devices import Following, default_device
 from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid
 from ptxforge.runtime.specialize import Keys
-from ptxforge.support.errors import ArgumentError, DeviceError
-from ptxforge.support.tensor_map import TensorMapError
+from ptxforge.support.errors import ArgumentError, DeviceError, OtherVariantError
 
 if TYPE_CHECKING:
     from ptxforge.runtime.jit import JITFunction
@@ -87,7 +86,7 @@ class Repeats(dict):
                 return
             try:
                 self[exact] = Repeat(exact, prepared, grid, stream, values, bound)
-            except TensorMapError:  # another variant was launched in this one's place
+            except OtherVariantError:  # another variant was launched in this one's place
                 self._impossible.add(exact)
 
     def _begin_anew(self) -> None:
@@ -309,7 +308,7 @@ class BoundLaunch(functools.partial):
                 prepared.fire(*self._grid, self._stream, self._values, self._arguments)
             else:
                 launcher.launch(self._packed(), self._grid)
-        except TensorMapError:  # these arguments make none
+        except OtherVariantError:  # these arguments make no tensor map, or the grid is too large
             prepared.fire(*self._grid, self._stream, self._values, self._arguments)
         except (OverflowError, hooks.PackingError, DeviceError) as error:
             raise self.kernel._refused(error, prepared, self._values, self._grid) from None

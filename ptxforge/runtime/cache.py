@@ -199,7 +199,8 @@ def restore(facts: dict[str, Any], sections: dict[str, bytes], recompile: Callab
             made.append(recompile())
         return made[0]
 
-    facts = {"extra_warps": 0, "promises": ()} | facts  # a saved kernel may be older than they are
+    later = {"extra_warps": 0, "promises": (), "most_programs": 0}  # than a saved kernel may be
+    facts = later | facts
     fields = {field: facts[field] for field in FIELDS}
     fields["parameters"] = tuple((name, kind) for name, kind in fields["parameters"])
     fields["written"] = tuple(fields["written"])

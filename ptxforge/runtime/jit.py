@@ -239,7 +239,7 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Entri
         refusals.check_writable(self.params, made, variant)
         return prepare(
             self.params, made, variant, device, bound, chosen,
-            lambda bound: self._miss(bound, given | {"tensor_maps": False}),
+            lambda bound, **other: self._miss(bound, given | other),
         )  # fmt: skip
 
     def _refused(self, error: Exception, prepared: PreparedLaunch, values: tuple, grid: Any) -> Exception:

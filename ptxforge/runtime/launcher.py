@@ -24,14 +24,15 @@ from ptxforge.runtime.options import Options
 from ptxforge.runtime.specialize import Parameter, Specialization
 from ptxforge.runtime.tensor_descriptor import array_of, readdressed
 from ptxforge.runtime.variant import CompiledKernel
-from ptxforge.support.errors import DeviceError, LaunchError, PlacementError
-from ptxforge.support.tensor_map import TensorMapError
+from ptxforge.support import programs
+from ptxforge.support.errors import DeviceError, LaunchError, OtherVariantError, PlacementError
+from ptxforge.support.machine import MAX_GRID
 
 _MISSING_AXES = {1: (1, 1), 2: (1,)}
-Substitute = Callable[[tuple], "PreparedLaunch"]
-"""Prepares, for the arguments of a launch, the one that takes no tensor maps. (It must hold none: it is kept
-as long as the kernel.)"""
-MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, "Technical Specifications"
+Substitute = Callable[..., "PreparedLaunch"]
+"""Prepares, for the arguments of a launch, the one with other options: that takes no tensor maps
+(``tensor_maps=False``), or a grid of any size (``any_grid=True``). (It must hold none of the arguments: it is
+kept as long as the kernel.)"""
 
 
 def normalize_grid(grid: Any) -> tuple[int, int, int]:
@@ -85,7 +86,7 @@ class PreparedLaunch:
 
     __slots__ = (
         "variant", "device", "follows_default", "volatile", "fire", "launcher",
-        "_launch", "_pack", "_select", "_stream", "_host", "_names", "_substitute",
+        "_launch", "_pack", "_select", "_stream", "_host", "_names", "_substitute", "_others",
     )  # fmt: skip
 
     def __init__(
@@ -106,13 +107,13 @@ class PreparedLaunch:
         self.follows_default = follows_default
         self.volatile = follows_default or findings.observes(device)
         self._host, self._names = host, names
+        self._substitute, self._others = substitute, {}
         function = variant.function_on(device)
         shared = variant.artifact.shared_bytes
         self.launcher: Launcher | None = None
         if hasattr(function, "launcher"):
             codes = [slots.code_of(kind) for kind in types]
             made = function.launcher(codes, sources, variant.block, shared, stream, attributes)
-            self._substitute = substitute
             if host:
                 self.fire = functools.partial(self._fire_pinned, made.once)
             else:
@@ -127,15 +128,16 @@ class PreparedLaunch:
         self._select = slots.selector(sources)
         self._stream = stream
         in_place = bool(host) or findings.observes(device)
-        self.fire = self._with_substitute(self._fire_in_place if in_place else self._fire, substitute)
+        self.fire = self._with_substitute(self._fire_in_place if in_place else self._fire)
 
     def _fire_first(self, *call: Any) -> None:
         """The first launch of a variant is often the only one of its process: nothing is made for others."""
         self.fire = self._fire_second
-        self._with_substitute(self.launcher.once, self._substitute)(*call)
+        self._with_substitute(self.launcher.once)(*call)
 
     def _fire_second(self, *call: Any) -> None:
-        self.fire = self._with_substitute(self.launcher.fire(), self._substitute)
+        fire = self.launcher.fire(self._fire_on_any_grid)
+        self.fire = self._with_substitute(fire) if self._may_make_no_maps else fire
         self.fire(*call)
 
     def _fire_pinned(self, fire: Callable, *call: Any) -> None:
@@ -145,24 +147,37 @@ class PreparedLaunch:
         for index in self._host:
             if not arrays.is_pinned(array_of(bound[index])):
                 raise _out_of_reach(self._names[index], self.device)
-        self._with_substitute(fire, self._substitute)(*call)
+        self._with_substitute(fire)(*call)
 
-    def _with_substitute(self, fire: Callable, make: Substitute) -> Callable:
+    @property
+    def _may_make_no_maps(self) -> bool:
+        artifact = self.variant.artifact
+        return bool(artifact.tensor_maps and artifact.options.get("tensor_maps"))
+
+    def _with_substitute(self, fire: Callable) -> Callable:
         """``fire``; if the compiler chose to read by tensor maps and the arguments make none, the kernel that
-        reads by pointers instead, made when it is first needed."""
-        artifact, made = self.variant.artifact, []
-        if not artifact.tensor_maps or not artifact.options.get("tensor_maps"):
+        reads by pointers instead, and for a larger grid than the kernel is for, that for any: made when they
+        are first needed."""
+        if not self._may_make_no_maps and not self.variant.artifact.most_programs:
             return fire
 
         def fire_either(*call: Any) -> None:
             try:
                 return fire(*call)
-            except TensorMapError:
-                if not made:
-                    made.append(make(call[-1]))
-            return made[0].fire(*call)
+            except OtherVariantError as error:
+                other = self._other(call[-1], error.option)
+            return other.fire(*call)
 
         return fire_either
+
+    def _fire_on_any_grid(self, *call: Any) -> None:
+        """Launch the variant for grids of any size."""
+        self._other(call[-1], programs.ANY).fire(*call)
+
+    def _other(self, bound: tuple, option: tuple[str, bool]) -> PreparedLaunch:
+        if option not in self._others:
+            self._others[option] = self._substitute(bound, **dict([option]))
+        return self._others[option]
 
     def is_stale(self) -> bool:
         """Whether the default device or the emulator's target has become another since this was prepared;
@@ -175,6 +190,7 @@ class PreparedLaunch:
         if stream is None:
             stream = self._stream(bound) if callable(self._stream) else self._stream
         grid = normalize_grid((x, y, z))
+        programs.check_count(grid[0], self.variant.artifact.most_programs)
         packed = self._pack(*self._select((*values, grid[0])))
         self._launch(slots.blocks_of(self.variant.artifact, self.device, grid), stream, packed)
 
@@ -190,7 +206,7 @@ class PreparedLaunch:
             for listener in findings.before:
                 listener(attrs.evolve(self._launched((x, y, z), values, bound), again=fire))
             fire()
-        except TensorMapError:
+        except OtherVariantError:
             raise
         except DeviceError as error:
             raise findings.explained(self._launched((x, y, z), values, bound), error) from None
@@ -247,8 +263,9 @@ def prepare(
             host=[index for index, s in enumerate(specializations) if s.on_host],
             names=[parameter.name for parameter in parameters],
             attributes=LaunchAttributes(
-                chosen.cooperative, chosen.programmatic, (variant.artifact.num_ctas, 1, 1)
-            ),
+                chosen.cooperative, chosen.programmatic, (variant.artifact.num_ctas, 1, 1),
+                variant.artifact.most_programs,
+            ),  # fmt: skip
             substitute=substitute,
         )
     return known

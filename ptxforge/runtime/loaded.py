@@ -26,7 +26,7 @@ from ptxforge.runtime.refusals import of_launch
 from ptxforge.runtime.specialize import Parameter, Specialization, packed, plain_scalar, specialize
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.support import container, dtypes, programs, tensor_map
-from ptxforge.support.errors import ArgumentError, DeviceError, PtxforgeError
+from ptxforge.support.errors import ArgumentError, DeviceError, LaunchError, PtxforgeError
 
 KIND = "saved kernel"
 
@@ -87,7 +87,13 @@ class LoadedKernel:
         except (OverflowError, hooks.PackingError, DeviceError) as error:
             raise of_launch(self.params, error, prepared, values, axes) from None
 
-    def _no_substitute(self, bound: tuple) -> PreparedLaunch:
+    def _no_substitute(self, bound: tuple, **other: bool) -> PreparedLaunch:
+        most = self.artifact.most_programs
+        if dict([programs.ANY]) == other:
+            raise LaunchError(
+                f"'{self.__name__}' was compiled for {most} programs along the first axis of the grid at "
+                "most: with more, indices might wrap that it divides; compile it with any_grid=True"
+            )
         raise ArgumentError(
             f"'{self.__name__}' was compiled to read by tensor maps, and these arguments make none; "
             "compile it with tensor_maps=False for arguments of any shape"
@@ -217,6 +223,8 @@ def _about(artifact: Artifact) -> list[str]:
             lines.append(f" *   {name}: how many programs there are; the grid may have fewer blocks along x")
         else:
             lines.append(f" *   {name}: {_meaning(kind)}")
+    if artifact.most_programs:
+        lines.append(f" *   the grid has {artifact.most_programs} blocks along x at most")
     return lines + [f" *   {promise}" for promise in artifact.promises]
 
 

@@ -23,7 +23,7 @@ from ptxforge.support.errors import PtxforgeError
 
 FIELDS = (
     "name", "target", "num_warps", "num_stages", "num_ctas", "shared_bytes", "parameters", "written",
-    "options", "signature", "extra_warps",
+    "options", "signature", "extra_warps", "most_programs",
 )  # fmt: skip
 
 

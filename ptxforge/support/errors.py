@@ -161,6 +161,13 @@ class DeviceError(PtxforgeError):
         self.log = log
 
 
+class OtherVariantError(DeviceError):
+    """A launch is not for the variant of a kernel that it was to be, but for one that is compiled with the
+    ``option``, a name and a value."""
+
+    option: tuple[str, bool]
+
+
 class EmulatorError(DeviceError):
     """PTX that the emulator cannot load (unknown instruction, bad syntax) or that misbehaves when run."""
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 # -- threads and registers ---------------------------------------------------------------------------------
 
+MAX_GRID = (2**31 - 1, 65535, 65535)
+"""Blocks of threads along each axis of a grid at most."""
 WARP_SIZE = 32
 """Threads of a warp."""
 MAX_WARPS = 32
@@ -44,6 +46,8 @@ REGISTERS_BESIDE_LOADS = 24
 """32-bit registers of a thread for all but what a loop carries and loads."""
 ITERATIONS_SIDE_BY_SIDE = 4
 """Iterations of a loop of unknown length that the assembler writes out side by side, with all their loads."""
+REGISTERS_OF_NARROW_LOADS = 4
+"""32-bit registers of a thread that loads may take which no copy can do and which run an iteration ahead."""
 REGISTERS_OF_EARLY_READS = 32
 """32-bit registers of a thread that operands read ahead of their product may take."""
 SETTABLE_REGISTERS = (24, 240)

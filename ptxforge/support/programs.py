@@ -3,14 +3,37 @@
 
 Such a kernel has a parameter that no caller passes, the number of programs along the first axis of the grid
 that the caller asked for, and is launched with fewer blocks: one for each multiprocessor.
+
+And kernels that are for so many programs only, because for more their indices might wrap
+(``passes/use_limits.py``).
 """
 
 from __future__ import annotations
+
+from ptxforge.support.errors import OtherVariantError
 
 TYPE = "programs"
 """The type of that parameter in an artifact's list of parameters: an ``i32`` for PTX."""
 PLACE = -1
 """Where its value is among those of a launch: who packs them appends it."""
+ANY = "any_grid", True
+"""The option of kernels that are for as many programs as a grid can have."""
+
+
+class GridError(OtherVariantError):
+    """A grid has more programs along its first axis than the kernel was compiled for."""
+
+    option = ANY
+
+
+def check_count(programs: int, most: int) -> None:
+    """Raise :class:`GridError` where the grid of a kernel that is for ``most`` programs along the first axis
+    (0: for any) has more."""
+    if 0 < most < programs:
+        raise GridError(
+            f"the kernel was compiled for {most} programs along the first axis of the grid at most, not "
+            f"{programs}: with more, indices might wrap that it divides; any_grid=True compiles it for any"
+        )
 
 
 def is_persistent(parameters: tuple[tuple[str, str], ...]) -> bool:

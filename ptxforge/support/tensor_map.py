@@ -16,7 +16,7 @@ import attrs
 
 from ptxforge.support import dtypes
 from ptxforge.support.dtypes import DType
-from ptxforge.support.errors import DeviceError
+from ptxforge.support.errors import DeviceError, OtherVariantError
 
 BYTES, ALIGNMENT = 128, 64
 TYPE = "tensormap"
@@ -67,8 +67,10 @@ def check_dimensions(shape: tuple[int, ...], strides: tuple[int, ...], box: tupl
         )
 
 
-class TensorMapError(DeviceError):
+class TensorMapError(OtherVariantError):
     """The arguments of a launch make no tensor map."""
+
+    option = "tensor_maps", False
 
 
 Entry = int | str

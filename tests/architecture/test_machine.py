@@ -42,7 +42,6 @@ ELSEWHERE = {
     ),
     "passes/analysis/sign.py": ("_MAX_DEPTH _SHORT", "how deep an analysis looks"),
     "passes/choose_sequences.py": ("_LARGE", "a float that hides denormal ones in a sum"),
-    "passes/use_limits.py": ("_PROGRAMS", "what tells an index from a hash"),
     "passes/insert_barriers.py": ("MOST_GROUPS", "how much an analysis tells apart"),
     "passes/multicast_loads.py": ("LEAST_ROWS", "the rows of a swizzle"),
     "passes/plan_ctas.py": ("_MOST_TWINS", "how many copies an analysis makes"),

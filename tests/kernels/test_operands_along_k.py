@@ -162,6 +162,22 @@ def test_what_is_loaded_is_loaded_under_the_last_product(kind):
     assert re.search(r"ld\.global", body[:first]) and not re.search(r"ld\.global", body[first:last])
 
 
+@pytest.mark.parametrize("kind", ["mask", "vector"])
+def test_a_load_that_no_copy_can_do_runs_an_iteration_ahead(kind):
+    """Behind the iteration's products, in a register; what it gave in the iteration before is exchanged in
+    front of them, behind the wait for copies, so that threads meet once for both."""
+    artifact = compiled(kind)
+    assert "does not run ahead" not in str(artifact.remarks)
+    found = [text for name, text in artifact.stages if name == "schedule_loops"][-1]
+    loads = [line for line in found.splitlines() if " load " in line and "stage = 1" in line]
+    assert len(loads) == 1 and "group" not in loads[0], found
+    loop = artifact.ptx[artifact.ptx.index("wgmma.wait_group.sync.aligned 1") :]
+    assert re.search(r"wgmma\.mma_async[\s\S]*ld\.global", loop), loop
+    head = artifact.ptx[: artifact.ptx.index("wgmma.wait_group.sync.aligned 1")]
+    head = head[head.rindex("cp.async.wait_group") :]
+    assert head.count("bar.sync") == 1 and not re.search(r"ld\.global", head), head
+
+
 @pytest.mark.parametrize(("kind", "is_copied"), [("compared", False), ("vector", True), ("widened", True)])
 def test_registers_that_are_read_are_kept(kind, is_copied):
     """Where something is computed in front of the iteration's first wait, the product under way reads copies

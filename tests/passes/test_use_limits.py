@@ -161,6 +161,74 @@ def test_floats_between_limits_become_short_integers():
     assert "i64" not in after
 
 
+COMBINED = """
+  %f = load %xs : (tensor<64xptr<f32>>) -> tensor<64xf32>
+  %r = make_range {{start = 0, end = 64}} : tensor<64xi32>
+  %w = {} %r : (tensor<64xi32>) -> tensor<64xi64>
+  %v, %i = {} %f, %w {{axis = 0}} : (tensor<64xf32>, tensor<64xi64>) -> {} {{
+    (%a: f32, %ai: i64, %b: f32, %bi: i64):
+    %gt = cmpf %a, %b {{predicate = "ogt"}} : i1
+    %later = cmpi %ai, %bi {{predicate = "sgt"}} : i1
+    %either = ori %gt, %later : i1
+    %x = select %either, %a, %b : f32
+    %xi = {} : i64
+    yield %x, %xi
+  }}
+  {}
+"""
+TENSORS, SCALARS = "tensor<64xf32>, tensor<64xi64>", "f32, i64"
+KEEP = {
+    "scan": "store %ps, %i : (tensor<64xptr<i64>>, tensor<64xi64>)",
+    "reduce": "store %p, %i : (ptr<i64>, i64)",
+}
+BEFORE_COMBINED = """
+  %xs = splat %x0 : (ptr<f32>) -> tensor<64xptr<f32>>
+  %ps = splat %p : (ptr<i64>) -> tensor<64xptr<i64>>"""
+
+
+@pytest.mark.parametrize(
+    "kind, types, chosen, narrow",
+    [
+        ("scan", TENSORS, "select %either, %ai, %bi", True),
+        ("reduce", SCALARS, "select %either, %ai, %bi", True),
+        ("scan", TENSORS, "maxsi %ai, %bi", True),
+        ("reduce", SCALARS, "minsi %ai, %bi", True),
+        ("scan", TENSORS, "muli %ai, %bi", False),
+        ("reduce", SCALARS, "addi %ai, %bi", False),  # a sum beside something else
+    ],
+)
+def test_what_is_chosen_among_short_integers_is_combined_in_32_bits(kind, types, chosen, narrow):
+    text = BEFORE_COMBINED + COMBINED.format("extsi", kind, types, chosen, KEEP[kind])
+    after = body(transform(use_limits, function(text, "%x0: ptr<f32>, %p: ptr<i64>")))
+    (line,) = [line for line in after.splitlines() if f" {kind} " in line]
+    assert ("i64" not in line) == narrow, after
+    if narrow:
+        assert not re.search(r"(cmpi|select|maxsi|minsi) .*i64", after), after
+
+
+SUM = """
+  %r = make_range {{start = 0, end = 64}} : tensor<64xi32>
+  %w = extsi %r : (tensor<64xi32>) -> tensor<64xi64>
+  %c = constant {{value = {}}} : tensor<64xi64>
+  %t = muli %w, %c : tensor<64xi64>
+  %s = reduce %t {{axis = 0}} : (tensor<64xi64>) -> i64 {{
+    (%a: i64, %b: i64):
+    %ab = addi %a, %b : i64
+    yield %ab
+  }}
+  store %p, %s : (ptr<i64>, i64)
+"""
+
+
+@pytest.mark.parametrize("factor, narrow", [(1, True), (1 << 18, True), (-1000, True), (1 << 19, False)])
+def test_sums_that_fit_are_added_up_in_32_bits(factor, narrow):
+    """64 times 63 times the factor, and twice that, which an addition of two unknown ones could give."""
+    after = body(transform(use_limits, function(SUM.format(factor), "%p: ptr<i64>")))
+    (line,) = [line for line in after.splitlines() if " reduce " in line]
+    assert ("i64" not in line) == narrow, after
+    assert bool(re.search(r"addi %\w+, %\w+ : i32", after)) == narrow, after
+
+
 INDEX = """
   %pid = get_program_id {{axis = 0}} : i32
   %size = constant {{value = {}}} : i32
@@ -182,6 +250,27 @@ def test_indices_are_not_negative_and_hashes_may_be(size, natural):
     found = function(INDEX.format(size), "%p: ptr<i32>")
     use_limits(found, None)
     assert [op.natural for op in operations(found, DivSI, RemSI)] == [natural] * 2
+
+
+@pytest.mark.parametrize(
+    "size, axis, most",
+    [(2048, 0, 1 << 20), (1000, 0, 1 << 21), (64, 0, 1 << 25), (2048, 1, None), (1, 0, 1 << 30)],
+)
+def test_for_how_many_programs_indices_do_not_wrap_is_said(size, axis, most):
+    """Along y and z there cannot be so many."""
+    found = function(INDEX.format(size).replace("axis = 0", f"axis = {axis}"), "%p: ptr<i32>")
+    use_limits(found, None)
+    assert all(op.natural for op in operations(found, DivSI, RemSI))
+    assert found.attributes.get("most_programs") == most
+
+
+@pytest.mark.parametrize("size, axis, natural", [(2048, 0, False), (64, 0, False), (2048, 1, True)])
+def test_for_any_grid_nothing_is_taken_for_granted(size, axis, natural):
+    found = function(INDEX.format(size).replace("axis = 0", f"axis = {axis}"), "%p: ptr<i32>")
+    found.attributes["any_grid"] = True
+    use_limits(found, None)
+    assert [op.natural for op in operations(found, DivSI, RemSI)] == [natural] * 2
+    assert "most_programs" not in found.attributes
 
 
 def rows_and_columns(x, out, BLOCK: tl.constexpr):

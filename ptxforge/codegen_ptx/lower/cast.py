@@ -24,6 +24,7 @@ from ptxforge.codegen_ptx.lower.floats import (
 )
 from ptxforge.codegen_ptx.lower.packing import are_bytes_of_words, pack, unpack
 from ptxforge.codegen_ptx.lower.small_integers import is_bf16_computed, pair_to_floats
+from ptxforge.codegen_ptx.lower.truth_values import bytes_of
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.constants import constant, float_value, is_constant, wrap
@@ -49,6 +50,9 @@ def extend_signed(ctx: Lowering, op: ops.ExtSI) -> None:
 
 @lowers(ops.ExtUI)
 def extend_unsigned(ctx: Lowering, op: ops.ExtUI) -> None:
+    if op.in_words:
+        ctx.set(op, bytes_of(ctx, op.x))
+        return
     b, (source, target) = ctx.b, _types(op)
     elementwise(ctx, op, lambda x: _extend(b, x, source.bits, target.bits, signed=False))
 

@@ -30,6 +30,10 @@ class Float32(Reals):
     def exp2(self, x: Register) -> Register:
         return self.make("ex2.approx", x)
 
+    def exp2_of_normal(self, x: Register) -> Register:
+        """Where the result is no denormal number, or need not be told from 0: the hardware's instruction."""
+        return self.make("ex2.approx.ftz", x)
+
     def scaled_for_exp(self, x: Register) -> Register:
         """The exponent that makes a power of two one of e."""
         return self.mul(x, _LOG2_E)
@@ -107,12 +111,13 @@ class Float32(Reals):
     # -- others ----------------------------------------------------------------------------------------------
 
     def tanh(self, x: Register) -> Register:
-        """Near 0 a polynomial, else 1 - 2 / (exp(2|x|) + 1) with the sign of x."""
+        """Near 0 a polynomial, else 1 - 2 / (exp(2|x|) + 1) with the sign of x; what is so small that the
+        instructions make 0 of it does not show beside 1."""
         square = self.mul(x, x)
         near = self.fma(self.mul(square, x), self.horner(P.TANH_F32, square), x)
         size = self.abs(x)
-        power = self.exp2(self.mul(size, f32(2 / math.log(2))))
-        reciprocal = self.make("rcp.approx", self.add(power, f32(1.0)))
+        power = self.exp2_of_normal(self.mul(size, f32(2 / math.log(2))))
+        reciprocal = self.make("rcp.approx.ftz", self.add(power, f32(1.0)))
         far = self.fma(f32(-2.0), reciprocal, f32(1.0))
         return self.with_sign_of(x, self.select(self.holds("gt", size, f32(0.55)), far, near))
 
@@ -123,7 +128,7 @@ class Float32(Reals):
         near = self.fma(x, self.horner(P.ERF_F32, square), x)
         size = self.abs(x)
         bounded = self.make("min", size, f32(4.0))
-        complement = self.exp2(self.horner(P.ERFC_F32, bounded))
+        complement = self.exp2_of_normal(self.horner(P.ERFC_F32, bounded))
         far = self.with_sign_of(x, self.sub(f32(1.0), complement))
         return self.select(self.holds("gt", size, f32(1.0)), far, near)
 

@@ -12,7 +12,8 @@ very end.
   is put in front of a lane's inclusive result; one shuffle more then gives its successor what stands before
   it. So a cell takes one combination for each bit, and its last element none.
 - Any other lane bit fetches the neighbour's total by a butterfly shuffle.
-- A run of warp bits exchanges totals through scratch memory, with one barrier.
+- A run of warp bits exchanges totals through scratch memory, with one barrier. They are scanned as such a
+  run of lanes (``by_lanes``), or each thread combines all of them one by one.
 - Later register bits merge cells of the same thread, one after the other.
 - The CTAs of a program that hold parts of the axis (``ranks``) exchange the totals of these in the end,
   through each other's shared memory.
@@ -237,23 +238,37 @@ class _Scanner:
 
     def _scan_lanes(self, level: int) -> int:
         """Scan the totals of all cells along a run of lanes. Returns the level after the run."""
-        b, count = self.b, self.op.lanes_at_once
-        first = self.levels[level][1]
+        count = self.op.lanes_at_once
+        running, reached = self._inclusive(self.totals, self.levels[level][1], count)
+        self.lane_scan = _LaneScan(running, 1 << self.levels[level][1], reached)
+        self.totals = self._of_last_lane(running, self.levels[level][1], count)
+        return level + count
+
+    def _inclusive(self, running: Columns, first: int, count: int) -> tuple[Columns, Register]:
+        """Scan values along ``count`` lane bits from ``first`` on; the results, and the predicate of all but
+        the first lane of a run."""
+        b = self.b
         step, last = 1 << first, (1 << count) - 1 << first
         with b.at_entry():
             place = masked(b, lane_id(b), last)
             rank = b.pure("xor.b32 %s, %s, %s;", "r", place, last) if self.reverse else place
             reached = [b.pure("setp.ge.u32 %s, %s, %s;", "p", rank, step << i) for i in range(count)]
-            end = b.pure(f"{'and' if self.reverse else 'or'}.b32 %s, %s, %s;", "r", lane_id(b),
-                         31 & ~last if self.reverse else last)  # fmt: skip
-        running = self.totals
         for i in range(count):
             combined = self.combine(self._from_lane(running, step << i), running)
             pairs = [self._where(reached[i], new, old) for new, old in zip(zip(*combined), zip(*running))]
             running = [list(x) for x in zip(*pairs)]
-        self.lane_scan = _LaneScan(running, step, reached[0])
-        self.totals = [exchange.shuffle_entries(b, "idx", x, e, end) for x, e in zip(running, self.elements)]
-        return level + count
+        return running, reached[0]
+
+    def _of_last_lane(self, values: Columns, first: int, count: int) -> Columns:
+        """What the lane has that comes last of ``count`` bits from ``first`` on."""
+        b, last = self.b, (1 << count) - 1 << first
+        with b.at_entry():
+            end = b.pure(f"{'and' if self.reverse else 'or'}.b32 %s, %s, %s;", "r", lane_id(b),
+                         31 & ~last if self.reverse else last)  # fmt: skip
+        return self._of_lane(values, end)
+
+    def _of_lane(self, values: Columns, lane) -> Columns:
+        return [exchange.shuffle_entries(self.b, "idx", x, e, lane) for x, e in zip(values, self.elements)]
 
     def _from_lane(self, values: Columns, distance: int) -> Columns:
         """What the lane that stands ``distance`` lanes before this one has."""
@@ -307,9 +322,44 @@ class _Scanner:
         count = next(n for first, n in warp_runs(self.layout, self.op.axis) if first == level)
         if any(first < level for first, _ in warp_runs(self.layout, self.op.axis)):
             exchange.barrier(self.b)
-        totals = self._all_totals(level, count)
-        self._put_in_front(totals, self._rank(level, count))
+        # Lanes of lower levels hold the same totals by now; those of higher levels have their own.
+        merged = sum(1 << bit for name, bit in self.levels[:level] if name == LANE)
+        starts = self._write_totals(self.op.scratch_offset, level, merged)
+        exchange.barrier(self.b)
+        if self.op.by_lanes:
+            self._scan_totals(starts, level, count)
+        else:
+            self._put_in_front(self._read_totals(starts, level, count), self._rank(level, count))
         return level + count
+
+    def _scan_totals(self, starts: list[int], level: int, count: int) -> None:
+        """Lanes of the run that was scanned at once scan the totals of ``2**count`` blocks in a row; each
+        takes those of one block."""
+        b, first = self.b, self.lane_scan.step.bit_length() - 1
+        along = ((1 << count) - 1) << (level + self.shift)
+        slots = [self._slot(c & ~along, level) for c in self._thread_columns()]
+        slots[first : first + count] = [1 << i for i in range(count)]
+        taken: Columns = []
+        for start, element in zip(starts, self.elements):
+            size = container_bytes(element.bits)
+            thread = thread_xor(b, [slot * size for slot in slots])
+            places = [start + self._slot(self._key(block) & ~along, level) * size for block in self.blocks]
+            taken.append([self._read_total(thread, place, element) for place in places])
+        running, _ = self._inclusive(taken, first, count)
+        before = self._of_lane(running, self._lane_before(level, count, first))
+        self.totals = self._of_last_lane(running, first, count)
+        rank = self._rank(level, count)
+        self._prepend_blocks(before, b.pure("setp.ne.s32 %s, %s, 0;", "p", rank))
+
+    def _lane_before(self, level: int, count: int, first: int) -> Register:
+        """The lane that took the totals of the block before this warp's; any for the first warp."""
+        b, last = self.b, (1 << count) - 1 << first
+        place = self._place(level, count)
+        with b.at_entry():
+            moved = b.pure("add.s32 %s, %s, %s;", "r", place, 1 if self.reverse else -1)
+            moved = b.pure("shl.b32 %s, %s, %s;", "r", moved, first) if first else moved
+            others = masked(b, lane_id(b), 31 & ~last)
+            return b.pure("or.b32 %s, %s, %s;", "r", masked(b, moved, last), others)
 
     def _put_in_front(self, totals: list[Columns], rank: Register) -> None:
         """Of parts that follow each other along the axis, each gets the combination of those before it in
@@ -327,24 +377,19 @@ class _Scanner:
         self._prepend_blocks(before, self.b.pure("setp.ne.s32 %s, %s, 0;", "p", rank))
         self.totals = running
 
-    def _rank(self, level: int, count: int) -> Register:
-        """How many warps of the run stand before this one."""
+    def _place(self, level: int, count: int) -> Register:
+        """Which of the blocks of the run, by their coordinates, this warp has."""
         columns = [0] * (5 + self.layout.in_bits(WARP))
         for i in range(count):
             columns[5 + self.levels[level + i][1]] = 1 << i
-        rank = thread_xor(self.b, columns)
+        return thread_xor(self.b, columns)
+
+    def _rank(self, level: int, count: int) -> Register:
+        """How many warps of the run stand before this one."""
+        rank = self._place(level, count)
         if self.reverse:
             rank = self.b.pure("xor.b32 %s, %s, %s;", "r", rank, (1 << count) - 1)
         return rank
-
-    def _all_totals(self, level: int, count: int) -> list[Columns]:
-        """For each warp of the run, its totals: ``scratch[block of elements]``, neighbours along the run
-        together."""
-        # Lanes of lower levels hold the same totals by now; those of higher levels have their own.
-        merged = sum(1 << bit for name, bit in self.levels[:level] if name == LANE)
-        starts = self._write_totals(self.op.scratch_offset, level, merged)
-        exchange.barrier(self.b)
-        return self._read_totals(starts, level, count)
 
     def _write_totals(self, start: int, level: int, merged: int) -> list[int]:
         """Write the totals of blocks of 2**level elements, which the threads that differ in the bits
@@ -366,7 +411,7 @@ class _Scanner:
     def _read_totals(self, starts: list[int], level: int, count: int, base=None) -> list[Columns]:
         """Those of each of ``2**count`` blocks in a row, by operands; from the shared memory that begins at
         ``base``, another CTA's."""
-        b, head = self.b, "ld.shared" if base is None else "ld.shared::cluster"
+        b = self.b
         along = ((1 << count) - 1) << (level + self.shift)
         result: list[Columns] = [[[] for _ in starts] for _ in range(1 << count)]
         for k, (start, element) in enumerate(zip(starts, self.elements)):
@@ -375,10 +420,15 @@ class _Scanner:
             for block in self.blocks:
                 for warp in range(1 << count):
                     flat = self._key(block) & ~along | warp << (level + self.shift)
-                    address = exchange.shared_address(b, thread, start + self._slot(flat, level) * size, base)
-                    (word,) = exchange.load_words(b, address, 1, exchange.word_class(element), head)
-                    result[warp][k].append(exchange.from_word(b, word, element))
+                    place = start + self._slot(flat, level) * size
+                    result[warp][k].append(self._read_total(thread, place, element, base))
         return result
+
+    def _read_total(self, thread, place: int, element, base=None):
+        b, head = self.b, "ld.shared" if base is None else "ld.shared::cluster"
+        address = exchange.shared_address(b, thread, place, base)
+        (word,) = exchange.load_words(b, address, 1, exchange.word_class(element), head)
+        return exchange.from_word(b, word, element)
 
     # -- between CTAs --------------------------------------------------------------------------------------
 

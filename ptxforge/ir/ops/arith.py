@@ -285,6 +285,10 @@ class ShrUI(BinaryInt):
 class MinSI(OneOfTwo):
     """Signed minimum."""
 
+    @property
+    def alternatives(self):
+        return self.lhs, self.rhs
+
     def evaluate(self, x, y):
         return np.minimum(as_signed(x), as_signed(y)).astype(x.dtype)
 
@@ -296,6 +300,10 @@ class MinSI(OneOfTwo):
 @D.define("maxsi", traits=[D.COMMUTATIVE, D.ANY_WIDTH], nonnegative_if=D.ANY_OF, limits=between.greatest)
 class MaxSI(OneOfTwo):
     """Signed maximum."""
+
+    @property
+    def alternatives(self):
+        return self.lhs, self.rhs
 
     def evaluate(self, x, y):
         return np.maximum(as_signed(x), as_signed(y)).astype(x.dtype)
@@ -477,6 +485,10 @@ class Select(D.Elementwise):
     false_value = D.operand(D.NUMBER_OR_POINTER)
 
     infer = D.gives_type_of(1)
+
+    @property
+    def alternatives(self):
+        return self.true_value, self.false_value
 
     def check(self):
         D.same_operand_types(self, 1)

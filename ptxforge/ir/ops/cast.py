@@ -64,9 +64,11 @@ class ExtSI(IntegerCast):
 
 @D.define("extui", shows_operand_types=True, nonnegative_if=D.ALWAYS)
 class ExtUI(IntegerCast):
-    """Widen an integer with zeros."""
+    """Widen an integer with zeros. ``in_words`` (``choose_sequences``): of truth values of bytes, four at a
+    time, without predicates."""
 
     x = D.operand(D.INT)
+    in_words = D.attribute(bool, False)
     widens = True
 
     def evaluate(self, x):

@@ -14,6 +14,7 @@ from ptxforge.ir import facts
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.support.errors import VerificationError
+from ptxforge.support.machine import MAX_GRID
 
 LOAD_CACHE = ("", ".ca", ".cg", ".cs", ".cv")
 STORE_CACHE = ("", ".wb", ".cg", ".cs", ".wt")
@@ -34,6 +35,9 @@ class GetProgramId(Operation):
         op = bound.defining_op
         return isinstance(op, GetNumPrograms) and op.axis == self.axis
 
+    def limits_in_grid(self, programs):
+        return 0, min(programs, MAX_GRID[self.axis]) - 1
+
 
 @D.define("get_num_programs", nonnegative_if=D.ALWAYS)
 class GetNumPrograms(Operation):
@@ -42,6 +46,9 @@ class GetNumPrograms(Operation):
     axis = D.attribute(int)
 
     infer = D.gives(T.I32)
+
+    def limits_in_grid(self, programs):
+        return 1, min(programs, MAX_GRID[self.axis])
 
 
 @D.define("get_cta_rank", nonnegative_if=D.ALWAYS)

@@ -22,6 +22,7 @@ from ptxforge.ir.warps import check_ranks
 from ptxforge.layouts import encodings, scratch
 from ptxforge.layouts.linear import LinearLayout
 from ptxforge.support.errors import VerificationError
+from ptxforge.support.worklist import each_once
 
 
 class Associative(Operation):
@@ -77,6 +78,32 @@ class Combining(Associative):
         super().check()
         if not 0 <= self.axis < self.inputs[0].type.rank:
             raise VerificationError(f"'{self.name}' along axis {self.axis} of {self.inputs[0].type}")
+
+    def limits(self, known):
+        return self.limits_of(0, known)
+
+    def limits_of(self, index, known):
+        """Of whatever is combined on the way, too: of what is chosen among elements, and of sums."""
+        found, by = known(self.inputs[index]), self.combined_by
+        if found is None or self._chooses(index):
+            return found
+        is_sum = by is not None and [sign for _, sign in by.addends] == [1, 1]
+        if not is_sum or T.element_type(by.result.type).is_float or self.attributes.get("ranks"):
+            return None
+        most = self.inputs[0].type.shape[self.axis]
+        return min(found[0], most * found[0]), max(found[1], most * found[1])
+
+    def _chooses(self, index: int) -> bool:
+        """Whether result number ``index`` is always an element of its operand."""
+        block, count = self.combine, len(self.inputs)
+        either = block.arguments[index], block.arguments[index + count]
+        work = [block.last.operands[index]]
+        for value in each_once(work):
+            among = value.defining_op.alternatives if value.defining_op is not None else ()
+            if value not in either and not among:
+                return False
+            work += among
+        return True
 
     @property
     def _distribution(self) -> tuple:
@@ -136,15 +163,17 @@ class Reduce(Combining):
 class Scan(Combining):
     """Inclusive prefix combination along ``axis``; with ``reverse`` from the end.
     Results are like the operands. So many lane bits as ``lanes_at_once`` says, behind the lowest register
-    bits, are scanned at once (``choose_sequences``), all others one by one. With ``ranks`` the operands go
-    on, along the axis, in the CTAs whose ranks differ in these bits alone: as ``reduce_ctas``, they exchange
-    their totals and wait for each other twice."""
+    bits, are scanned at once (``choose_sequences``), all others one by one. ``by_lanes``: of the totals of
+    warps each of these lanes takes one, and scans them as well; else every thread reads all and combines them
+    one by one. With ``ranks`` the operands go on, along the axis, in the CTAs whose ranks differ in these
+    bits alone: as ``reduce_ctas``, they exchange their totals and wait for each other twice."""
 
     reverse = D.attribute(bool, False)
     ranks = D.attribute(int, 0)
     lanes_at_once = D.attribute(int, 0)
+    by_lanes = D.attribute(bool, False)
     scratch_offset = D.attribute(int, -1)
-    decides = ("reverse", "ranks", "lanes_at_once")
+    decides = ("reverse", "ranks", "lanes_at_once", "by_lanes")
 
     @classmethod
     def infer(cls, operands, attributes):

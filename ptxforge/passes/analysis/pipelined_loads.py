@@ -22,7 +22,7 @@ MEMORY      Nothing moves over a store, unless it goes through another parameter
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Operation, Value
@@ -59,6 +59,18 @@ def may_run_ahead(loop: For, load: Load) -> bool:
     behind = _behind(loop, load, [load])
     is_free = written is not None and load not in behind and not load.volatile
     return is_free and all(_may_move(op, written) for op in (load, *behind))
+
+
+def narrow_loads(loop: For, copied: Collection[Load]) -> list[Load]:
+    """The loads of ``loop`` beside those that are ``copied`` whose values reach its products, and which may
+    run ahead in registers: of a vector of bytes, say."""
+    dots = loop.body.of(Product)
+    reached = _walk_back(loop, (operand for dot in dots for operand in (dot.a, dot.b)), carried=False)
+    return [
+        op for op in loop.body.of(Load)
+        if op in reached and op not in copied and isinstance(op.result.type, T.TensorType)
+        and may_run_ahead(loop, op)
+    ]  # fmt: skip
 
 
 def may_be_pipelined(loop: For) -> bool:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Operation, Value
 from ptxforge.ir.limits import Limits, fit
-from ptxforge.ir.ops.memory import GetNumPrograms, GetProgramId
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.passes.analysis.assumptions import promised_nonnegative
 
@@ -147,11 +146,11 @@ def limits(value: Value, depth: int = _SHORT) -> Limits | None:
 
 class KnownLimits:
     """The limits of all values of a function, in the order of its text: each value is looked at once. With
-    ``programs`` those for a grid of so many programs along each axis."""
+    ``programs`` those for a grid of so many programs along each axis, or as many as there can be."""
 
     def __init__(self, programs: int = 0) -> None:
         self.found: dict[Value, Limits | None] = {}
-        self.grid = {GetProgramId: (0, programs - 1), GetNumPrograms: (1, programs)} if programs else {}
+        self.programs = programs
 
     def of(self, value: Value) -> Limits | None:
         """The limits of ``value``, whose operation has been :meth:`passed`."""
@@ -162,7 +161,13 @@ class KnownLimits:
     def passed(self, op: Operation) -> None:
         """Remember what is known of the results of ``op``."""
         if len(op.results) == 1:
-            self._note(op.result, _of_constant(op.result) or self.grid.get(type(op)) or op.limits(self.of))
+            self._note(op.result, _of_constant(op.result) or self._in_grid(op) or op.limits(self.of))
+            return
+        for index, result in enumerate(op.results):
+            self._note(result, op.limits_of(index, self.of))
+
+    def _in_grid(self, op: Operation) -> Limits | None:
+        return op.limits_in_grid(self.programs) if self.programs else None
 
     def _note(self, value: Value, found: Limits | None) -> None:
         fits = found is not None and fit(found, T.element_type(value.type))
