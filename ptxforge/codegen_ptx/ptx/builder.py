@@ -326,7 +326,7 @@ class Builder:
     def _forget_but(self, count: int) -> None:
         """Forget all values but those that were known first."""
         numbers = self._numbers
-        while len(numbers) > count:
+        for _ in range(len(numbers) - count):
             numbers.popitem()
 
     # -- integers: constants and affine values -----------------------------------------------------------
