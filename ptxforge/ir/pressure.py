@@ -102,9 +102,13 @@ def streams_much(function: Function) -> bool:
     """Whether no element of what tensors hold meets another one, or is carried by a loop, so that a thread
     can take one after the other from load to store; and all of them at once would take more registers than
     half of the threads that a multiprocessor has room for can have."""
-    threads = machine.WARPS_PER_MULTIPROCESSOR * machine.WARP_SIZE // 2
-    held = holders_at_the_peak(function) if _streams(function) else []
-    return sum(holder.registers for holder in held) > room(threads)
+    most = room(machine.WARPS_PER_MULTIPROCESSOR * machine.WARP_SIZE // 2)
+    tensors = [v for op in function.walk() for v in op.results if isinstance(v.type, T.TensorType)]
+    if sum(registers_of(v.type) for v in tensors if _is_data(v)) <= most:
+        return False  # not even if all of them were live at once
+    if not _streams(function):
+        return False
+    return sum(holder.registers for holder in holders_at_the_peak(function)) > most
 
 
 def _streams(function: Function) -> bool:

@@ -135,10 +135,6 @@ class Step(NamedTuple):
     b: tuple[Registers, ...]
     c: tuple[int | None, ...]
 
-    def operand(self, index: int) -> list[int]:
-        """All registers of A (0) or B (1)."""
-        return [register for word in self[index] if word is not None for register in word]
-
 
 # -- tensor cores ----------------------------------------------------------------------------------------
 

@@ -36,7 +36,6 @@ STORED    A conversion through shared memory in several parts, for a store alone
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection
 
 import attrs
 
@@ -45,6 +44,7 @@ from ptxforge.ir.definition import COPIES, Piecewise
 from ptxforge.ir.ops.control import Structured
 from ptxforge.ir.ops.dot import Dot, Product
 from ptxforge.layouts.encodings import Mma, elements_per_thread
+from ptxforge.layouts.product_steps import Registers
 from ptxforge.support import machine
 from ptxforge.support.target import Target
 
@@ -139,10 +139,9 @@ class _Dealer:
         product can take: see OWN, NEXT and COPIES."""
         if not self.waiting:
             return
-        uses, lead = _uses(dot), _lead(dot)
-        count = len(uses)
-        for side, value in enumerate((dot.a, dot.b)):
-            self._place_own(value, [registers[side] for registers in uses], lead, dot)
+        count = len(dot.steps)
+        for side in (0, 1):
+            self._place_own(dot, side)
         reads = [piece for piece in self.waiting if piece.value is not None]
         copies = [piece for piece in self.waiting if piece.value is None]
         now = _first(copies, dot, count) if _another_follows(dot) else copies
@@ -151,12 +150,12 @@ class _Dealer:
         self._move_to(dot, reads)
         self.products += count
 
-    def _place_own(self, value: Value, uses: list[Collection[int]], lead: int, dot: Dot) -> None:
+    def _place_own(self, dot: Dot, side: int) -> None:
+        value = dot.operands[side]
         own = [piece for piece in self.waiting if piece.value is value]
-        first: dict[int, int] = {}
-        for index, registers in enumerate(uses if own else ()):
-            for register in registers:
-                first.setdefault(register, index)
+        if not own:
+            return
+        first, lead = _first_uses(dot, side), _lead(dot)
         for piece in own:
             use = min((first[r] for r in piece.registers if r in first), default=0)
             self._place(piece, max(0, use - lead))
@@ -200,11 +199,15 @@ def _is_stored_in_parts(op: Operation) -> bool:
     return op.result.users[0].stored is op.result
 
 
-def _uses(dot: Dot) -> list[tuple[Collection[int], Collection[int]]]:
-    """Of each instruction: the registers of both operands that it needs."""
-    if isinstance(dot.c.type.layout, Mma):
-        return [(step.operand(0), step.operand(1)) for step in dot.steps]
-    return [((i,), (j,)) for _, i, j in dot.steps]
+def _first_uses(dot: Dot, side: int) -> dict[int, int]:
+    """For each register of A (0) or B (1), the product's first instruction that needs it."""
+    if not isinstance(dot.c.type.layout, Mma):
+        return {step[1 + side]: index for index, step in reversed([*enumerate(dot.steps)])}
+    words: dict[Registers, int] = {}
+    for index, step in enumerate(dot.steps):
+        for word in step[side]:
+            words.setdefault(word, index)
+    return {register: index for word, index in words.items() for register in word or ()}
 
 
 def _lead(dot: Dot) -> int:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ptxforge.ir.core import Function, Operation
+from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.rewriter import erase_dead
 from ptxforge.layouts.encodings import Blocked
@@ -49,28 +49,31 @@ def remove_layout_conversions(function: Function, target: Target) -> bool:
 
 
 def _agree_on_widths(function: Function) -> None:
-    accesses = [op for op in memory_accesses(function) if isinstance(op.pointer.type.layout, Blocked)]
-    if len({op.pointer.type.layout for op in accesses}) < 2:
-        return
-    components = Components(function, data_only=True)
-    groups: dict[tuple, list[Operation]] = defaultdict(list)
-    for op in accesses:
+    alike: dict[tuple, list[Operation]] = defaultdict(list)
+    for op in memory_accesses(function):
         layout = op.pointer.type.layout
-        value = op.results[0] if op.results else op.value
-        groups[components.find(value), op.pointer.type.shape, layout.order].append(op)
-    for group in groups.values():
-        _agree(group)
+        if isinstance(layout, Blocked):
+            alike[op.pointer.type.shape, layout.order].append(op)
+    uneven = [group for group in alike.values() if len(set(map(_width, group))) > 1]
+    components = Components(function, data_only=True) if uneven else None
+    for group in uneven:
+        connected: dict[Value, list[Operation]] = defaultdict(list)
+        for op in group:
+            connected[components.find(op.results[0] if op.results else op.value)].append(op)
+        for accesses in connected.values():
+            _agree(accesses)
+
+
+def _width(op: Operation) -> int:
+    """How many neighbours a thread has in the layout of an access."""
+    layout = op.pointer.type.layout
+    return layout.size_per_thread[layout.order[0]]
 
 
 def _agree(group: list[Operation]) -> None:
     """Give all accesses of the group the smallest width."""
-    layouts = [op.pointer.type.layout for op in group]
-    fastest = layouts[0].order[0]
-    widths = [layout.size_per_thread[fastest] for layout in layouts]
-    width = min(widths)
-    if width == max(widths):
-        return
-    smallest = layouts[widths.index(width)]
-    for op, layout in zip(group, layouts):
-        if layout != smallest:
-            do_in_layout(op, smallest)
+    smallest = min(group, key=_width)
+    layout, width = smallest.pointer.type.layout, _width(smallest)
+    for op in group if max(map(_width, group)) > width else ():
+        if op.pointer.type.layout != layout:
+            do_in_layout(op, layout)

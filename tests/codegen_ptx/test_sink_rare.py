@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from ptxforge.codegen_ptx.ptx import sink_rare
 from ptxforge.codegen_ptx.ptx.instruction import COPY, LABEL, PURE, RARE_BEGIN, RARE_END, Instruction
 from ptxforge.codegen_ptx.ptx.registers import Register
@@ -102,3 +104,19 @@ def test_reads_what_rare_code_has_left():
 def test_moves_inline_assembly():
     root = pure(R[1], R[0], syntax="%.0srsqrt.approx.ftz.f32 %s, %s;")
     assert sink([ENTRY, root, HOT, BEGIN, OTHER, END], set()) == [ENTRY, HOT, root, OTHER]
+
+
+def test_code_in_which_nothing_can_move_keeps_its_order():
+    of_both = [ENTRY, A, OTHER, BEGIN, OTHER, END, END_LABEL]
+    of_its_own = [ENTRY, HOT, BEGIN, A, OTHER, END, END_LABEL]
+    of_hot_code_alone = [ENTRY, A, OTHER, BEGIN, HOT, BEGIN, HOT, END, END, END_LABEL]
+    for code in (of_both, of_its_own, of_hot_code_alone):
+        b = SimpleNamespace(has_rare_code=True, aliases={})
+        assert not sink_rare._needed_rarely(code, set())
+        assert sink_rare.sink_rare(code, b) == [x for x in code if x not in (BEGIN, END)] == sink(code, set())
+
+
+def test_a_result_that_rare_code_alone_reads_can_move():
+    code = [ENTRY, A, HOT, BEGIN, OTHER, END]
+    assert sink_rare._needed_rarely(code, set()) == {R[1]}
+    assert not sink_rare._needed_rarely(code, {R[1]})

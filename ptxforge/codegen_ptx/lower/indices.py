@@ -8,7 +8,8 @@ two share no bits, ^ is +, and an index is an affine value.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.registers import Register
@@ -133,9 +134,7 @@ def combine(b: Builder, thread, columns: Sequence[int], constant: int):
     """``thread ^ constant`` where ``thread`` ranges over the span of ``columns``."""
     if isinstance(thread, int):
         return thread ^ constant
-    reach = 0
-    for column in columns:
-        reach |= column
+    reach = reduce(or_, columns, 0)
     mixed = constant & reach
     if mixed:
         with b.at_entry():

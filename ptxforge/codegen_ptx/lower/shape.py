@@ -19,7 +19,7 @@ from ptxforge.codegen_ptx.lower.exchange import (
 )
 from ptxforge.codegen_ptx.lower.indices import (
     combine,
-    coordinate,
+    flat_indices,
     linear_of,
     owner,
     register_constants,
@@ -52,8 +52,8 @@ def splat(ctx: Lowering, op: ops.Splat) -> None:
 
 @lowers(ops.MakeRange)
 def make_range(ctx: Lowering, op: ops.MakeRange) -> None:
-    indices = coordinate(ctx.b, linear_of(op.result.type), 0)
-    ctx.set(op, [ctx.b.add(index, op.start) for index in indices])
+    b, start, indices = ctx.b, op.start, flat_indices(ctx.b, linear_of(op.result.type))
+    ctx.set(op, [b.add(index, start) for index in indices] if start else indices)
 
 
 @lowers(ops.RotatedRange)
@@ -74,7 +74,7 @@ def rotated_range(ctx: Lowering, op: ops.RotatedRange) -> None:
             moved = b.pure("and.b32 %s, %s, %s;", "r", b.plain(moved), size - 1)
         return b.add(moved, op.start)
 
-    ctx.set(op, list(map(value, coordinate(b, layout, 0), register_constants(layout))))
+    ctx.set(op, list(map(value, flat_indices(b, layout), register_constants(layout))))
 
 
 # -- renaming --------------------------------------------------------------------------------------------

@@ -51,8 +51,8 @@ class _Forgetful(dict):
     def __setitem__(self, key: tuple, value: object) -> None:
         pass
 
-    def __delitem__(self, key: tuple) -> None:
-        pass
+    def setdefault(self, key: tuple, value: object = None) -> object:
+        return value
 
 
 class _OpaqueThread:
@@ -86,13 +86,13 @@ class _AtEntry:
 
     def __enter__(self) -> None:
         b = self.b
-        self.saved = b.code, b._numbers, b._log, b.location, b.why
-        b.code, b._numbers, b._log, b.location = b._entry_code, b._entry_numbers, [], None
+        self.saved = b.code, b._numbers, b.location, b.why
+        b.code, b._numbers, b.location = b._entry_code, b._entry_numbers, None
         b.why = b.why or AT_ENTRY
 
     def __exit__(self, *_) -> None:
         b = self.b
-        b.code, b._numbers, b._log, b.location, b.why = self.saved
+        b.code, b._numbers, b.location, b.why = self.saved
 
 
 class _Rare:
@@ -132,8 +132,7 @@ class Builder:
         self.why = ""
         self.code: list[Instruction] = []
         self._numbers: dict[tuple, object] = _Forgetful() if "number_values" in without else {}
-        self._log: list[tuple] = []
-        self._scopes: list[int] = []
+        self._scopes: list[int] = []  # how many values were known where each began
         self._before: list[Instruction] = []
         self._earlier_entry: list[Instruction] = []
         self.aliases: dict[Register, Register] = {}
@@ -178,7 +177,6 @@ class Builder:
             self.count = number = self.count + 1
             found = numbers[key] = Register(kind, number)
             self.code.append(Instruction(syntax, (found, *operands), PURE, self.location, self.why))
-            self._log.append(key)
         return found
 
     def pure_many(self, syntax: str, kinds: str, *operands) -> tuple[Register, ...]:
@@ -189,7 +187,6 @@ class Builder:
             found = tuple(self.several(kinds))
             self.code.append(Instruction(syntax, (*found, *operands), PURE, self.location, self.why))
             self._numbers[key] = found
-            self._log.append(key)
         return found
 
     def either_way(self, syntax: str, kind: str, x: Register, y: Register) -> Register:
@@ -198,9 +195,7 @@ class Builder:
 
     def remember(self, key: tuple, value: object) -> None:
         """State that the instruction ``key = (syntax, operands)`` would give ``value``."""
-        if key not in self._numbers:
-            self._numbers[key] = value
-            self._log.append(key)
+        self._numbers.setdefault(key, value)
 
     def known(self, key: tuple) -> object:
         """What was remembered for ``key``, or None."""
@@ -319,20 +314,20 @@ class Builder:
 
     def open_scope(self) -> None:
         """What is computed from here on is known until :meth:`close_scope`."""
-        self._scopes.append(len(self._log))
+        self._scopes.append(len(self._numbers))
 
     def close_scope(self) -> None:
-        start = self._scopes.pop()
-        for key in self._log[start:]:
-            del self._numbers[key]
-        del self._log[start:]
+        self._forget_but(self._scopes.pop())
 
     def forget(self) -> None:
         """Forget all values of the current scope (their registers are about to change)."""
-        start = self._scopes[-1] if self._scopes else 0
-        for key in self._log[start:]:
-            del self._numbers[key]
-        del self._log[start:]
+        self._forget_but(self._scopes[-1] if self._scopes else 0)
+
+    def _forget_but(self, count: int) -> None:
+        """Forget all values but those that were known first."""
+        numbers = self._numbers
+        for _ in range(len(numbers) - count):
+            numbers.popitem()
 
     # -- integers: constants and affine values -----------------------------------------------------------
 

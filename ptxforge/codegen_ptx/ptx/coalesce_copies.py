@@ -114,23 +114,32 @@ class _Coalescing:
         early = {name: root for root in candidates.values() for name in self._all_names(root)}
         late = {name: root for root in candidates for name in self._all_names(root)}
         code = self.code[body.start : body.stop]
+        named = [*places_naming(code, {*early, *late})]
         first: dict[Register, int] = {}
+        for place, name in _met(code, named, {*early}):
+            first.setdefault(early[name], body.start + place - code[place].form.several)
         last: dict[Register, int] = {}
+        for place, name in _met(code, reversed(named), {*late}):
+            last.setdefault(late[name], body.start + place)
         under_way = _UnderWay()
-        of_warpgroups = {*places_with(code, _is_of_warpgroups)}
-        for place in sorted({*places_naming(code, {*early, *late}), *of_warpgroups}):
-            instruction, position = code[place], body.start + place
-            if place in of_warpgroups:
-                last |= dict.fromkeys(under_way.finished_by(instruction, late), position)
-            for operand in instruction.operands:
-                if operand in late:
-                    last[late[operand]] = position
-                if operand in early and early[operand] not in first:
-                    first[early[operand]] = position - instruction.form.several
+        for place in places_with(code, _is_of_warpgroups):
+            for register in under_way.finished_by(code[place], late):
+                last[register] = max(last[register], body.start + place)
         return first, last | dict.fromkeys(under_way.names(), body.stop)
 
     def _all_names(self, register: Register) -> Iterable[Register]:
         return (register, *self.became.get(register, ()))
+
+
+def _met(
+    code: list[Instruction], places: Iterable[int], names: set[Register]
+) -> Iterator[tuple[int, Register]]:
+    """Each of the ``names`` that some of these instructions have, with the place of the first one."""
+    for place in places:
+        found = names.intersection(code[place].operands)
+        names = names - found if found else names
+        for name in found:
+            yield place, name
 
 
 def _is_of_warpgroups(form: Form) -> bool:
@@ -147,7 +156,7 @@ class _UnderWay:
         """Those of ``late`` that are read no more when ``instruction`` is done."""
         name = instruction.form.opcode.split(".")[1]
         if name == "mma_async":
-            self.groups[-1] |= {late[x] for x in instruction.operands if x in late}
+            self.groups[-1] |= {late[x] for x in late.keys() & instruction.operands}
         if name == "commit_group":
             self.groups.append(set())
         if name != "wait_group":
@@ -175,7 +184,7 @@ def order_copies(code: list[Instruction], b: Builder) -> list[Instruction]:
         instruction, moves = code[place], ()
         if instruction.kind is not COPY:
             moves = _in_order(list(pairs_of(instruction)), roots, b)
-        elif not roots or not _onto_itself(instruction.operands, roots):
+        elif roots.keys().isdisjoint(instruction.operands) or not _onto_itself(instruction.operands, roots):
             continue
         result += code[done:place]
         result += [copied(*pair, instruction.location, instruction.why) for pair in moves]

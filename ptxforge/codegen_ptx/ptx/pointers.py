@@ -63,9 +63,8 @@ def with_terms(b: Builder, pointers: list, offsets: list, size: int) -> list:
     """Pointers plus offsets counted in elements of ``size`` bytes: a term more of each."""
     moved: dict[tuple, tuple[Term, ...]] = {}  # most elements have the same terms
     result = []
-    for pointer, offset in zip(pointers, offsets, strict=True):
-        base, terms, start = as_pointer(pointer)
-        root, constant = b.split(offset)
+    together = zip(map(as_pointer, pointers), map(b.split, offsets), strict=True)
+    for (base, terms, start), (root, constant) in together:
         more = moved.get((terms, root))
         if more is None:
             more = moved[terms, root] = _with_term(terms, root, size)

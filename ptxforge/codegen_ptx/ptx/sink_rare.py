@@ -31,6 +31,9 @@ from ptxforge.codegen_ptx.ptx.instruction import (
     RARE_BEGIN,
     RARE_END,
     Instruction,
+    places_naming,
+    places_of,
+    without_marks,
 )
 from ptxforge.codegen_ptx.ptx.registers import Register
 
@@ -47,8 +50,28 @@ REASON = "sink_rare: only rare code needs it"
 
 
 def sink_rare(code: list[Instruction], b: Builder) -> list[Instruction]:
-    """The rearranged instructions, where there is rare code."""
-    return sink(code, {*b.aliases, *b.aliases.values()}) if b.has_rare_code else code
+    """The rearranged instructions, where rare code reads what it alone needs."""
+    if not b.has_rare_code:
+        return code
+    pinned = {*b.aliases, *b.aliases.values()}
+    return sink(code, pinned) if _needed_rarely(code, pinned) else without_marks(code)
+
+
+def _needed_rarely(code: Sequence[Instruction], pinned: set[Register]) -> set[Register]:
+    """What is computed in hot code, and read in rare code alone."""
+    hot, rare, depth, done = [], [], 0, 0
+    for place in places_of(code, "kind", {RARE_BEGIN, RARE_END}):
+        part = rare if depth else hot
+        part += code[done:place]
+        depth += 1 if code[place].kind is RARE_BEGIN else -1
+        done = place
+    hot += code[done:]
+    read = {x for instruction in rare for x in instruction.operands} - pinned
+    named = [hot[place] for place in places_naming(hot, read)]
+    made = {x for instruction in named if instruction.kind is PURE for x in instruction.definitions}
+    for instruction in named:
+        made.difference_update(instruction.uses if instruction.kind is PURE else instruction.operands)
+    return made & read
 
 
 def sink(code: Sequence[Instruction], pinned: set[Register]) -> list[Instruction]:

@@ -21,7 +21,7 @@ no negation. No target is exempt: a driver assembles PTX for older targets for t
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from functools import cached_property
 from itertools import chain
 
@@ -39,7 +39,7 @@ _ARITHMETIC = (
 """Behind which the assembler may see a negation: each may become a copy, or take back what another does."""
 _DIFFERENCE, _PRODUCT = "sub.s32 %s, %s, %s;", "mul.lo.s32 %s, %s, %s;"
 
-Flow = Mapping[Register, Iterable[Register]]
+Flow = Callable[[Register], Iterable[Register]]
 """Where values go: from a register to those beside it."""
 
 
@@ -68,34 +68,39 @@ def spell_out_negations(code: list[Instruction], b: Builder) -> list[Instruction
 
 class _Flows:
     """What each register is computed from by ``arithmetic`` (``sources``), and what is computed from it
-    (``results``): each made when it is asked for, which the latter seldom is."""
+    (``results``, which is seldom asked)."""
 
     def __init__(self, arithmetic: list[Instruction], b: Builder):
         self.arithmetic, self.b = arithmetic, b
 
-    @cached_property
-    def sources(self) -> Flow:
-        return _joined((made, read) for made, read in self._ends())
+    def sources(self, register: Register) -> Iterator[Register]:
+        for maker in self._makers.get(register, ()):
+            yield from self._read(maker)
+
+    def results(self, register: Register) -> Iterable[Register]:
+        return self._results.get(register, ())
 
     @cached_property
-    def results(self) -> Flow:
-        return _joined((read, made) for made, read in self._ends())
-
-    def _ends(self) -> Iterator[tuple[list, list]]:
-        aliases, resolved = self.b.aliases, self.b.resolved
+    def _makers(self) -> Mapping[Register, list[Instruction]]:
+        found, resolved = defaultdict(list), self.b.resolved
         for instruction in self.arithmetic:
-            form = instruction.form
-            operands = [resolved(x) if x in aliases else x for x in instruction.operands[form.guarded :]]
-            yield operands[: form.results], operands[form.results :]
+            for made in instruction.definitions:
+                found[resolved(made)].append(instruction)
+        return found
 
+    @cached_property
+    def _results(self) -> Mapping[Register, list[Register]]:
+        found = defaultdict(list)
+        for instruction in self.arithmetic:
+            made = [*map(self.b.resolved, instruction.definitions)]
+            for read in self._read(instruction):
+                found[read] += made
+        return found
 
-def _joined(steps: Iterable[tuple[list, list]]) -> Flow:
-    """From each register of a step's one side to all of its other side, over all steps."""
-    found = defaultdict(list)
-    for begins, ends in steps:
-        for one in begins:
-            found[one] += ends
-    return found
+    def _read(self, instruction: Instruction) -> Iterator[Register]:
+        """What it computes with: all operands but the guard and the results."""
+        form = instruction.form
+        return map(self.b.resolved, instruction.operands[form.guarded + form.results :])
 
 
 def _ends(instruction: Instruction, b: Builder) -> tuple[list[Register], list[Register]]:
@@ -122,7 +127,7 @@ def _reached(registers: Iterable[Register], flow: Flow) -> Set[Register]:
     known = set(registers)
     waiting = [*known]
     while waiting:
-        fresh = [x for x in flow.get(waiting.pop(), ()) if x not in known]
+        fresh = [x for x in flow(waiting.pop()) if x not in known]
         known.update(fresh)
         waiting += fresh
     return known

@@ -52,10 +52,12 @@ def accesses_in_place(function: Function) -> dict[MemoryAccess, Value]:
     threads, and all writes to what they load."""
     accesses = [op for op in function.walk(MemoryAccess) if _is_done_at_once(op)]
     written = {root_of(op.pointer) for op in accesses if writes_global(op)} - {None}
-    if not written:
+    loads = [op for op in accesses if not writes_global(op)] if written else []
+    loaded = {root_of(op.pointer) for op in loads if _is_held(op)} & written
+    if not loaded:
         return {}
     roots = {op: root_of(op.pointer) for op in accesses}
-    return {op: root for op, root in roots.items() if root in written and (writes_global(op) or _is_held(op))}
+    return {op: root for op, root in roots.items() if root in loaded and (writes_global(op) or _is_held(op))}
 
 
 def writes_global(op: MemoryAccess) -> bool:
