@@ -23,6 +23,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import COPIES, Piecewise
 from ptxforge.ir.ops.partition import Partition
+from ptxforge.ir.varying import varying
 from ptxforge.ir.warps import warps_of
 from ptxforge.layouts.linear import REGISTER
 from ptxforge.support.errors import InternalCompilerError
@@ -61,6 +62,7 @@ class Lowering:
         self.due: dict[tuple[int, bool], list[tuple[Location | None, Callable[[], None]]]] = {}
         self.parts: dict[Value, list[Part]] = {}  # of conversions that their stores do
         self.partitions: list[Partition] = []  # in order
+        self._varying = varying(function)
 
     def run(self) -> None:
         """Lower the whole function."""
@@ -68,6 +70,10 @@ class Lowering:
         for argument in self.function.arguments:
             self.values[argument] = [self.parameter(argument)]
         self.block(self.function.body)
+
+    def branch_on(self, *conditions: Value) -> str:
+        """The instruction that branches on conditions: it may say that all threads of a warp go one way."""
+        return self.b.branch if self._varying.isdisjoint(conditions) else "bra"
 
     def parameter(self, argument: BlockArgument) -> Register:
         """A kernel's parameter in a register."""

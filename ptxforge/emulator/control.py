@@ -9,12 +9,14 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ptxforge.emulator.findings import Site
 from ptxforge.emulator.memory import ORIGIN, TABLES, WINDOW_MASK
 from ptxforge.emulator.parser import Instruction, Symbol, Vector
 from ptxforge.emulator.program import LOCAL_BASE
 from ptxforge.emulator.registry import instruction
 from ptxforge.emulator.state import EXIT, Machine
 from ptxforge.emulator.translate import Emitter
+from ptxforge.support.machine import WARP_SIZE
 
 
 def _branch(e: Emitter, i: Instruction, taken: int) -> None:
@@ -26,13 +28,32 @@ def _branch(e: Emitter, i: Instruction, taken: int) -> None:
     predicate = e.register_view(guard, "?")
     if guard.negated:
         taken, other = other, taken
+    is_uniform = "uni" in i.parts
+    if is_uniform and e.masked:
+        e.line(f"{e.bind(_bind_uniform, e.site)}({predicate}, m)")
     if e.masked:
         e.line(f"return split({predicate}, {taken}, {other}, m)")
         return
     e.line(f"n = count_nonzero({predicate})")
     e.line(f"if n == N: return {taken}")
     e.line(f"if n == 0: return {other}")
+    if is_uniform:
+        e.line(f"{e.bind(_bind_uniform, e.site)}({predicate}, None)")
     e.line(f"return diverge({predicate}, {taken}, {other})")
+
+
+def _bind_uniform(machine: Machine, site: Site) -> Callable:
+    """Report a branch that promises that the threads of a warp go one way, where they do not."""
+
+    def run(guard: np.ndarray, mask: np.ndarray | None) -> None:
+        rows = guard.reshape(-1, WARP_SIZE)
+        active = np.ones_like(rows) if mask is None else mask.reshape(rows.shape)
+        parted = (rows & active).any(axis=1) & (~rows & active).any(axis=1)
+        if parted.any():
+            text = "threads of a warp go different ways at a branch that says that they do not (.uni)"
+            machine.report("barrier", text, site, np.flatnonzero(active & parted[:, None]))
+
+    return run if machine.watchers else lambda guard, mask: None
 
 
 @instruction("bra", role="branch", defines=0)

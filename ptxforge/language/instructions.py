@@ -68,7 +68,9 @@ def inline_asm_elementwise(
     ``pack`` elements at a time are computed: those of 8 and 16 bits come four and two to a 32-bit register,
     lowest first, others in as many registers; which elements come together is not defined. With a true
     ``is_pure`` the text may run any number of times, and not at all where nobody needs its results;
-    otherwise it runs in every thread that has the elements (a scalar's: all). Exact as the instructions are.
+    otherwise it runs in every thread that has the elements (a scalar's: all). Where threads get different
+    scalars (of ``%tid.x``, of an atomic), a condition on one is each thread's own. Exact as the instructions
+    are.
 
     As in Triton the text is not checked: an error in it is one of the assembler, and names that it declares
     (``.reg``, labels) are its own. It sees the registers of one thread: the interpreter, which has none,

@@ -1,6 +1,7 @@
 """Choose among the sequences of instructions that an operation can be made of.
 
     %w:3 = reduce %x, %y, %z {axis = 0} …                                   (before)
+    %v, %j = reduce %x, %i {axis = 0} …
     %s = scan %x {axis = 0} …
     %e = exp %x : tensor<1024xf32, #blocked>
     %q = divf %x, %y : tensor<1024xf32, #blocked>
@@ -11,6 +12,7 @@
     %q = addptr %p, %step : ptr<f32>;  yield %q
 
     %w:3 = reduce %x, %y, %z {axis = 0, by_lanes = true} …                  (after)
+    %v, %j = reduce %x, %i {agreed = true, axis = 0} …
     %s = scan %x {axis = 0, by_lanes = true, lanes_at_once = 5} …
     %e = exp %x {together = [8, 128, 4]} : tensor<1024xf32, #blocked>
     %q = divf %x, %y {reciprocal_from = 4} : tensor<1024xf32, #blocked>
@@ -36,7 +38,19 @@ from collections.abc import Callable
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import EXPENSIVE, PRODUCTS
-from ptxforge.ir.ops.arith import AndI, CmpI, DivF, DivSI, DivUI, OrI, RemSI, RemUI, XorI
+from ptxforge.ir.ops.arith import (
+    AndI,
+    CmpI,
+    Comparison,
+    DivF,
+    DivSI,
+    DivUI,
+    OrI,
+    RemSI,
+    RemUI,
+    Select,
+    XorI,
+)
 from ptxforge.ir.ops.cast import ExtUI
 from ptxforge.ir.ops.control import Yield, ancestors, loops_around
 from ptxforge.ir.ops.dot import Product
@@ -46,8 +60,9 @@ from ptxforge.ir.ops.reduce import Associative, Reduce, Scan
 from ptxforge.ir.pressure import holders_at_the_peak, room, streams_much
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts.encodings import elements_per_thread
-from ptxforge.layouts.linear import WARP
+from ptxforge.layouts.linear import LANE, WARP
 from ptxforge.layouts.scratch import axis_bits, first_lane_run, warp_runs
+from ptxforge.passes.own_loads import is_only_stored
 from ptxforge.support import machine
 from ptxforge.support.target import Target
 from ptxforge.support.worklist import each_once
@@ -77,14 +92,24 @@ def choose_sequences(function: Function, target: Target) -> bool:
 
 def _reduce(op: Reduce) -> dict[str, object]:
     source, result = op.inputs[0].type, op.results[0].type
-    warp_bits = len(axis_bits(source.layout.linear(source.shape), op.axis, WARP))
+    linear = source.layout.linear(source.shape)
+    warp_bits = len(axis_bits(linear, op.axis, WARP))
     if not warp_bits:
-        return {}
+        return {"agreed": bool(axis_bits(linear, op.axis, LANE)) and _may_disagree(op)}
     is_single = not isinstance(result, T.TensorType) or result.numel == 1
+    by_lanes = is_single and _is_butterfly_shorter(op, warp_bits)
     return {
-        "by_lanes": is_single and _is_butterfly_shorter(op, warp_bits),
+        "by_lanes": by_lanes, "agreed": by_lanes and _may_disagree(op),
         "rows_of_warps": not is_single and result.layout.linear(result.shape).num_consecutive_in_out() > 1,
-    }
+    }  # fmt: skip
+
+
+def _may_disagree(op: Reduce) -> bool:
+    """Whether two lanes that combine each other's values may get different ones, of two that compare as equal
+    say (no operation behind the comparison decides between these), and others than their owner need them."""
+    chosen = [v.defining_op for v in op.combine.terminator.values if isinstance(v.defining_op, Select)]
+    leaves_ties = any(isinstance(choice.condition.defining_op, Comparison) for choice in chosen)
+    return leaves_ties and not all(map(is_only_stored, op.results))
 
 
 def _is_butterfly_shorter(op: Reduce, bits: int) -> bool:

@@ -39,15 +39,15 @@ def own_loads(function: Function, target: Target) -> bool:
         if load.get_effects() != READS_GLOBAL or load.guarded > load.width:
             continue
         writes = [op for op, other in in_place.items() if other is root and writes_global(op)]
-        if all(_is_store_like(load, op) for op in writes) and _is_only_stored(load):
+        if all(_is_store_like(load.result, op) for op in writes) and is_only_stored(load.result):
             load.attributes["owned"] = found = True
     return found
 
 
-def _is_store_like(load: MemoryAccess, op: Operation) -> bool:
-    """Whether an operation is a store that does each element in the thread that owns it for the load."""
+def _is_store_like(value: Value, op: Operation) -> bool:
+    """Whether an operation is a store that does each element in the thread that owns it in ``value``."""
     is_store = isinstance(op, MemoryAccess) and op.get_effects() == WRITES_GLOBAL
-    return is_store and _layout(op.pointer) == _layout(load.pointer)
+    return is_store and _layout(op.pointer) == _layout(value)
 
 
 def _layout(value: Value) -> tuple | None:
@@ -56,13 +56,13 @@ def _layout(value: Value) -> tuple | None:
     return None if shape is None else (shape, value.type.layout)
 
 
-def _is_only_stored(load: MemoryAccess) -> bool:
-    """See STORED."""
-    work = [load.result]
-    for value in each_once(work):
-        for user in value.users:
+def is_only_stored(value: Value) -> bool:
+    """Whether only the owners of its elements need ``value``: see STORED."""
+    work = [value]
+    for computed in each_once(work):
+        for user in computed.users:
             if ELEMENTWISE in user.traits and user.get_effects() == PURE and not user.regions:
                 work.extend(user.results)
-            elif not _is_store_like(load, user):
+            elif not _is_store_like(value, user):
                 return False
     return True

@@ -181,6 +181,22 @@ END: mov.u32 %r2, 0;"""
     assert kinds(body.format(members="0xfffff"), threads=32) == []
 
 
+@pytest.mark.parametrize("warps_that_wait", ["", "@%p1 bra END;"])
+def test_branch_that_threads_of_a_warp_must_take_together(warps_that_wait):
+    """Also while other warps are elsewhere; where whole warps part, or no thread does, nothing is said."""
+    body = """setp.ge.u32 %p1, %t, 64; setp.{compare}.u32 %p0, %t, {limit};
+{waits}
+@%p0 bra{uni} END;
+mov.u32 %r1, 1;
+END: mov.u32 %r2, 0;"""
+    for compare, limit, uni, expected in (
+        ("lt", 40, ".uni", ["barrier"]), ("lt", 40, "", []), ("lt", 32, ".uni", []), ("lt", 0, ".uni", []),
+        ("ge", 31, ".uni", ["barrier"]),
+    ):  # fmt: skip
+        text = body.format(compare=compare, limit=limit, uni=uni, waits=warps_that_wait)
+        assert kinds(text, threads=96) == expected, (compare, limit, uni)
+
+
 def test_one_cta_is_checked_by_default_all_on_request():
     """Only CTA 5 has the race."""
     body = "setp.ne.u32 %p0, %c, 5;\n@%p0 bra END;\n" + EXCHANGE.format(sync="") + "\nEND: mov.u32 %r2, 0;"

@@ -1,6 +1,6 @@
 """Structured control flow as labels and branches. Conditions are scalars, so every branch is uniform; but in
 the regions of reductions and their like, where a scalar is an element, each thread decides for itself
-(``Builder.branch``).
+(``Builder.branch``), and where inline assembly says what threads do (``ir/varying.py``).
 
     for:    guard; copies of the initial values; body; copies; test at the bottom
     while:  test at the top
@@ -55,8 +55,9 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
     registers = [b.several(shape.kind * len(shape.initial)) for shape in shapes]
     counter = [b.new(induction.kind)]
     _copy_initial(b, [induction, *shapes], [counter, *registers])
+    branch = ctx.branch_on(op.lower, op.upper, op.step)
     if enters != 1:
-        b.effect(f"{b.branch} {end};", guard=b.negate(enters))
+        b.effect(f"{branch} {end};", guard=b.negate(enters))
     loop = b.place(top)
     b.open_scope()
     ctx.values[op.induction] = induction.entries(b, counter)
@@ -68,7 +69,7 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
     carries_pointers = any(destination.kind == "q" for destination, _ in copies)
     b.carry(loop, copies, held=held_by_loop(op) if carries_pointers else None)
     # The assembler unrolls no loop that ``bra.uni`` closes.
-    b.effect(f"{b.branch if op.rolled else 'bra'} {top};", guard=b.register(again, "p"))
+    b.effect(f"{branch if op.rolled else 'bra'} {top};", guard=b.register(again, "p"))
     b.close_scope()
     b.place(end)
     ctx.set(op, *(shape.entries(b, r) for shape, r in zip(shapes, registers)))
@@ -137,7 +138,7 @@ def lower_while(ctx: Lowering, op: ops.While) -> None:
     flag = b.register(ctx.scalar(condition.flag), "p")
     # Results must be in registers that exist on the way out.
     leaving = [[_settled(b, entry) for entry in entries] for entries in leaving]
-    b.effect(f"@!%s {b.branch} {end};", flag)
+    b.effect(f"@!%s {ctx.branch_on(condition.flag)} {end};", flag)
     for argument, entries in zip(op.body.arguments, leaving, strict=True):
         ctx.values[argument] = entries
     b.open_scope()
@@ -174,7 +175,7 @@ def lower_if(ctx: Lowering, op: ops.If) -> None:
     sides = _Sides(b, then_code, else_code, born)
     results = [sides.merged(*found) for found in zip(op.results, then_values, else_values, strict=True)]
     b.code = before
-    _place_sides(b, condition, then_code, else_code)
+    _place_sides(b, ctx.branch_on(op.condition), condition, then_code, else_code)
     ctx.set(op, *results)
 
 
@@ -232,17 +233,19 @@ def _common_slot(left, right) -> Slot:
     return Slot(0)
 
 
-def _place_sides(b: Builder, condition: Register, then_code: list, else_code: list) -> None:
+def _place_sides(
+    b: Builder, branch: str, condition: Register, then_code: list, else_code: list
+) -> None:
     end = b.label("endif")
     if not _does_something(else_code):
-        b.effect(f"@!%s {b.branch} {end};", condition)
+        b.effect(f"@!%s {branch} {end};", condition)
         b.code += then_code
     elif not _does_something(then_code):
-        b.effect(f"{b.branch} {end};", guard=condition)
+        b.effect(f"{branch} {end};", guard=condition)
         b.code += else_code
     else:
         other = b.label("else")
-        b.effect(f"@!%s {b.branch} {other};", condition)
+        b.effect(f"@!%s {branch} {other};", condition)
         b.code += then_code
         b.effect(f"{b.branch} {end};")
         b.place(other)

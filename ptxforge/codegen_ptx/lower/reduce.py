@@ -9,7 +9,7 @@ one warp, and a second butterfly combines them: log2(warps) times instead of war
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from ptxforge.codegen_ptx.lower.combining import Columns, Combiner
@@ -20,12 +20,15 @@ from ptxforge.codegen_ptx.lower.exchange import (
     from_word,
     load_words,
     shared_address,
+    shuffle_entries,
     store_words,
     to_word,
     word_class,
 )
 from ptxforge.codegen_ptx.lower.indices import (
+    lane_id,
     linear_of,
+    masked,
     owner,
     register_constants,
     replication,
@@ -48,7 +51,7 @@ def reduce(ctx: Lowering, op: Reduce) -> None:
     slices = linear_of(result) if isinstance(result, T.TensorType) else None
     combine = Combiner(ctx, op)
     columns = _within_thread([ctx.get(v) for v in op.inputs], layout, op.axis, slices, combine)
-    columns = _within_warp(ctx, columns, layout, op.axis, combine)
+    columns = _within_warp(ctx, op, columns, layout, combine)
     warp_bits = axis_bits(layout, op.axis, WARP)
     if warp_bits:
         columns = _between_warps(ctx, op, columns, layout, slices, warp_bits, combine)
@@ -95,24 +98,29 @@ _REDUX_FLOAT = {
 
 
 def _within_warp(
-    ctx: Lowering, columns: Columns, layout: LinearLayout, axis: int, combine: Combiner
+    ctx: Lowering, op: Reduce, columns: Columns, layout: LinearLayout, combine: Combiner
 ) -> Columns:
     b = ctx.b
-    bits = axis_bits(layout, axis, LANE)
+    bits = axis_bits(layout, op.axis, LANE)
     redux = _redux_name(ctx, combine) if len(bits) == 5 else None
     if redux is not None:
         kind = word_class(combine.elements[0])
         template = f"redux.sync.{redux} %s, %s, {FULL_WARP};"
         return [[b.pure(template, kind, b.register(x, kind)) for x in columns[0]]]
-    return _butterflies(b, columns, bits, combine)
+    return _butterflies(b, columns, bits, combine, op.agreed and not axis_bits(layout, op.axis, WARP))
 
 
-def _butterflies(b: Builder, columns: Columns, bits: Iterable[int], combine: Combiner) -> Columns:
-    """Combined with those of the lane that differs in each of ``bits``."""
+def _butterflies(
+    b: Builder, columns: Columns, bits: Sequence[int], combine: Combiner, agreed: bool
+) -> Columns:
+    """Combined with those of the lane that differs in each of ``bits``; ``agreed``: the first lane's."""
     for bit in bits:
         others = [butterfly(b, entries, e, 1 << bit) for entries, e in zip(columns, combine.elements)]
         columns = combine(columns, others)
-    return columns
+    if not agreed:
+        return columns
+    first = masked(b, lane_id(b), ~sum(1 << bit for bit in bits) & 31)
+    return [shuffle_entries(b, "idx", entries, e, first) for entries, e in zip(columns, combine.elements)]
 
 
 def _redux_name(ctx: Lowering, combine: Combiner) -> str | None:
@@ -144,7 +152,7 @@ def _between_warps(
         place.write(start, [to_word(ctx.b, x, element) for x in entries], owner(ctx.b, writers))
     barrier(ctx.b)
     if op.by_lanes:
-        return _by_lanes(ctx, place, starts, len(warp_bits), combine)
+        return _by_lanes(ctx, op, place, starts, len(warp_bits), combine)
     partials = [
         [[from_word(ctx.b, word, element) for word in words] for words in place.read(at, word_class(element))]
         for at, element in zip(starts, combine.elements)
@@ -163,7 +171,9 @@ def _starts(start: int, count: int, elements: Sequence[T.Type]) -> list[int]:
     return starts
 
 
-def _by_lanes(ctx: Lowering, place: Scratch, starts: list[int], bits: int, combine: Combiner) -> Columns:
+def _by_lanes(
+    ctx: Lowering, op: Reduce, place: Scratch, starts: list[int], bits: int, combine: Combiner
+) -> Columns:
     """Lane ``l`` reads the partial result of warp ``l`` modulo the number of warps."""
     b, columns = ctx.b, []
     for start, element in zip(starts, combine.elements):
@@ -172,7 +182,7 @@ def _by_lanes(ctx: Lowering, place: Scratch, starts: list[int], bits: int, combi
         lane = thread_xor(b, [size << bit for bit in range(bits)])
         (word,) = load_words(b, shared_address(b, lane, start), 1, kind)
         columns.append([from_word(b, word, element)])
-    return _butterflies(b, columns, range(bits), combine)
+    return _butterflies(b, columns, range(bits), combine, op.agreed)
 
 
 def _writer_mask(layout: LinearLayout, axis: int) -> int:

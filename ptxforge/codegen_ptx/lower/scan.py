@@ -40,6 +40,7 @@ from ptxforge.codegen_ptx.lower.indices import (
 )  # fmt: skip
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.registers import MOVES, Register, register_class
+from ptxforge.ir import types as T
 from ptxforge.ir.ops.reduce import Scan
 from ptxforge.layouts.linear import LANE, REGISTER, WARP, LinearLayout
 from ptxforge.layouts.scratch import axis_levels, container_bytes, scan_scratch_bytes, warp_runs
@@ -188,7 +189,7 @@ class _Scanner:
 
     def _chosen_predicate(self, condition, x, y):
         b = self.b
-        words = [exchange.to_word(b, value, self.elements[0]) for value in (x, y)]
+        words = [exchange.to_word(b, value, T.I1) for value in (x, y)]
         return b.pure("setp.ne.b32 %s, %s, 0;", "p", choose(b, condition, *words, "r"))
 
     def _apply_prefixes(self) -> None:

@@ -168,6 +168,11 @@ class InlineAsm(Operation):
     def get_effects(self):
         return D.PURE if self.pure else D.MAY_WAIT
 
+    @property
+    def varies(self) -> bool:
+        """Whether threads may get different results of equal operands: special registers have names with %."""
+        return not self.pure or "%" in self.text
+
 
 def _element(name: str) -> T.Type:
     """An element type by its text; a pointer's is ``ptr<f32>``."""

@@ -133,11 +133,14 @@ class Reduce(Combining):
     are added without being rounded, in so many sums side by side. ``by_lanes`` (``choose_sequences``): of the
     partial results of warps each lane takes one, and a second butterfly combines them; else every thread
     reads all it needs. In scratch memory the partial results of one warp lie side by side with
-    ``rows_of_warps`` (``choose_sequences``), else those of one result by all warps."""
+    ``rows_of_warps`` (``choose_sequences``), else those of one result by all warps. ``agreed``
+    (``choose_sequences``): lanes that a butterfly may leave with different elements, of equal ones say, take
+    what the first of them has."""
 
     contracted_sums = D.attribute(int, 0)
     by_lanes = D.attribute(bool, False)
     rows_of_warps = D.attribute(bool, False)
+    agreed = D.attribute(bool, False)
     scratch_offset = D.attribute(int, -1)
     decides = ("contracted_sums", "by_lanes")
 
