@@ -117,8 +117,8 @@ class Program:
         self.plans = {} if plans is None else plans
         self.current: Operation | None = None
         # Asynchronous copies: those not committed yet, then committed groups, oldest first.
-        self.open_group: list[Callable[[], None]] = []
-        self.groups: list[list[Callable[[], None]]] = []
+        self.open_group: list[Any] = []
+        self.groups: list[Any] = []
         # Groups of matrix products under way, oldest first: what each reads, and what that was.
         self.products: list[list[tuple[Any, Any]]] = []
         # mbarriers by the address of their memory.

@@ -10,6 +10,9 @@ same when it was waited for.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import attrs
 import numpy as np
 
 from ptxforge.interpreter.control import results
@@ -78,26 +81,63 @@ def memdesc_trans(program, op, source):
 def async_copy_global_to_local(program, op, pointer, destination, mask=None, other=None):
     data = read(program, pointer, mask, other, destination.dtype)
 
-    def finish():
+    def store():
         destination[...] = data
 
+    copy = Copy(store)
     if getattr(op.parent_op, "last_stage", 0):
-        finish()
+        copy.finish()
     else:
-        program.open_group.append(finish)
+        program.open_group.append(copy)
+    return copy
+
+
+@attrs.define(eq=False)
+class Copy:
+    """A copy under way. As a token it stands for the group that named it, or that took it."""
+
+    store: Callable[[], None] | None
+    group: Group | None = None
+
+    def finish(self) -> None:
+        """Store what was copied, if that has not been done."""
+        if self.store is not None:
+            self.store()
+        self.store = None
+
+
+@attrs.frozen(eq=False)
+class Group:
+    """Copies that are waited for together."""
+
+    copies: list[Copy]
+
+    def finish(self) -> None:
+        """Finish all of them."""
+        for copy in self.copies:
+            copy.finish()
 
 
 @interprets(shared.AsyncCommitGroup)
 def async_commit_group(program, op, *tokens):
-    program.groups.append(program.open_group)
+    named = [token for token in tokens if isinstance(token, Copy)]
+    group = Group(list(dict.fromkeys([*program.open_group, *named])))
+    for copy in group.copies:
+        copy.group = group
+    program.groups.append(group)
     program.open_group = []
+    return group
 
 
 @interprets(shared.AsyncWait)
 def async_wait(program, op, *tokens):
-    while len(program.groups) > op.num:
-        for finish in program.groups.pop(0):
-            finish()
+    """Finish those that are named, even if their number would have others finish, too."""
+    for token in tokens:
+        group = token.group if isinstance(token, Copy) else token
+        if group is not None:
+            group.finish()
+    while not tokens and len(program.groups) > op.num:
+        program.groups.pop(0).finish()
 
 
 @interprets(DotBegin)

@@ -1,9 +1,9 @@
 """How many newer groups of asynchronous work there are, at each wait, than those that it names.
 
-Groups of a queue finish in the order in which they were started: a wait that is to leave as many as possible
-under way may leave those that are newer than all that it names, on whatever path one comes to it. The *age*
-of a token is how many groups are surely newer than its own; a copy of threads that no group has taken yet
-has age -1.
+Groups of copies by threads finish in the order in which they were started: a wait that is to leave as many
+as possible under way may leave those that are newer than all that it names, on whatever path one comes to it
+(``passes/count_groups.py``). The *age* of a token is how many groups are surely newer than its own. A copy is
+of the group that names it, and before that of the one that took it; as long as none has, it has age -1.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.definition import COPIES
 from ptxforge.ir.paths import Paths
 
@@ -21,26 +21,35 @@ Ages = dict[Value, int]
 """Those of tokens; what is not among them was never started."""
 
 
-def ages_at_waits(function: Function, queue: str = COPIES) -> dict[Operation, int]:
-    """For each wait for ``queue`` that names what was started, the least age of what it names."""
-    if not any(op.effects.finishes == queue for op in function.acting()):
+def ages_at_waits(function: Function) -> dict[Operation, int]:
+    """For each wait for copies of threads that names what was started, the least age of what it names."""
+    if not any(op.effects.finishes == COPIES for op in function.acting()):
         return {}
-    walk = _Ages(queue)
+    walk = _Ages(function)
     walk.block(function.body, {})
     return walk.found
 
 
 class _Ages(Paths[Ages]):
-    def __init__(self, queue: str):
-        self.queue = queue
+    def __init__(self, function: Function):
         self.found: dict[Operation, int] = {}
+        # What changes a state: few operations of many.
+        self.changing: dict[Block, list[Operation]] = {}
+        for op in function.walk():
+            if op.regions or COPIES in (op.effects.starts, op.effects.finishes):
+                self.changing.setdefault(op.parent, []).append(op)
+
+    def block(self, block: Block, state: Ages) -> Ages:
+        for op in self.changing.get(block, ()):
+            state = self.operation(op, state)
+        return state
 
     def step(self, op: Operation, state: Ages) -> Ages:
-        if op.effects.starts == self.queue and op.effects.fills:
+        if op.effects.starts == COPIES and op.effects.fills:
             return {**state, op.result: -1}
-        if op.effects.starts == self.queue:
-            return started(op.result, state)
-        if op.effects.finishes == self.queue and not state.keys().isdisjoint(op.operands):
+        if op.effects.starts == COPIES:
+            return started(op.result, state) | {token: 0 for token in op.operands if token in state}
+        if op.effects.finishes == COPIES and not state.keys().isdisjoint(op.operands):
             self.found[op] = min(state[token] for token in op.operands if token in state)
         return state
 

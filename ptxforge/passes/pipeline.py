@@ -22,6 +22,7 @@ from ptxforge.passes.coalesce import coalesce
 from ptxforge.passes.combine import combine
 from ptxforge.passes.compact_loads import compact_loads
 from ptxforge.passes.contract_products import contract_products
+from ptxforge.passes.count_groups import count_groups
 from ptxforge.passes.cse import cse
 from ptxforge.passes.dce import dce, drop_assumptions
 from ptxforge.passes.deal_out_tiles import deal_out_tiles
@@ -257,6 +258,10 @@ GPU: tuple[Pass, ...] = (
     Pass(
         alternate_tiles, "gpu", requires=(LAYOUTS,), when=lambda target: target.has_wgmma,
         why="deals the tiles of a loop that the row above gave a producer out to two groups of consumers",
+    ),
+    Pass(
+        count_groups, "gpu",
+        why="no pass below starts copies by threads, or moves them or their waits",
     ),
     Pass(
         widen_booleans, "gpu", requires=(LAYOUTS,),

@@ -10,9 +10,9 @@
     %buffer = local_alloc : memdesc<3x128x64xf16, #shared, mutable>      (after, num_stages = 3)
     for %k … iter_args(%p = %base, %acc = %zero, %in = 0, %out = 0) {last_stage = 2} {
       %w = addptr %p, %offsets {stage = 0, turn = 2}
-      async_copy_global_to_local %w, …, (memdesc_index %buffer, %in) {stage = 0, turn = 2, ordered = true}
-      async_commit_group {stage = 0, turn = 2}
-      async_wait {stage = 2, turn = 0, num = 1}                  iteration k has arrived
+      %c = async_copy_global_to_local %w, …, (memdesc_index %buffer, %in) {stage = 0, turn = 2}
+      async_commit_group %c {stage = 0, turn = 2}
+      async_wait %c {stage = 2, turn = 0}                        iteration k has arrived
       %m = memdesc_index %buffer, %out {stage = 2, turn = 0}
       %y = local_load %m : dot_op {stage = 2, turn = 0}          (insert_barriers puts a barrier before it)
       %d = dot %y, …, %acc {stage = 2, turn = 0}

@@ -211,19 +211,14 @@ class Rings:
         _fold_conversions(read, source.result, (wait.result,), stage)
 
     def _commit(self) -> None:
-        """Let what each group has in a step be one of ``cp.async``, and say how many newer ones of these its
-        waits leave on their way: those of later iterations, and those behind it in a step."""
+        """Let what each group has in a step be one of ``cp.async``."""
         # The copies of the first stage come last in a step: their groups take in those of the other stages.
         earliest = min(map(self.stage.__getitem__, self._copies), default=0)
         first = [copy for copy in self._copies if self.stage[copy] == earliest]
         own = {group: [c for c in first if self._copies[c] == group] for group in self._copies.values()}
-        order = sorted(own, key=lambda group: first.index((own[group] or first)[-1]))
-        for newer, group in enumerate(reversed(order)):
-            end = Builder.after((own[group] or first)[-1])
-            self.stage[end.create(AsyncCommitGroup, *(copy.result for copy in own[group]))] = earliest
-            for (waited, _), wait in self._waits.items():
-                if waited == group:
-                    wait.num = (self.distance - 1) * len(order) + newer
+        for copies in reversed(own.values()):
+            end = Builder.after((copies or first)[-1])
+            self.stage[end.create(AsyncCommitGroup, *(copy.result for copy in copies))] = earliest
 
     def _by_tma(self, load: Load, rectangle: Rectangle, at: int) -> None:
         """One thread asks for the whole tile, whose bytes complete on a barrier of its own."""

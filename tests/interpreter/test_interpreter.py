@@ -315,9 +315,17 @@ def test_asynchronous_copies_arrive_when_waited_for():
     np.testing.assert_array_equal(y, x.T[4:])
 
 
+@pytest.mark.parametrize(("named", "comes"), [("%g0", True), ("%c0", True), ("%g1", False), ("%c1", False)])
+def test_a_wait_finishes_what_it_names_alone(named, comes):
+    """Whatever its number says: that is derived from the names."""
+    x, y = RNG.standard_normal((4, 8)).astype(np.float16), np.zeros((4, 4), np.float16)
+    run(parse_function(pipeline(f"%w = async_wait {named} : token<cp.async>")), 1, [x, y])
+    assert np.array_equal(y, x.T[4:]) == comes and (y.view(np.uint16) == 0xCDCD).all() != comes
+
+
 def test_asynchronous_copies_that_nobody_waits_for_show():
     x, y = RNG.standard_normal((4, 8)).astype(np.float16), np.zeros((4, 4), np.float16)
-    run(parse_function(pipeline("%w = async_wait %g0 {num = 2} : token<cp.async>")), 1, [x, y])
+    run(parse_function(pipeline("%w = async_wait {num = 2} : token<cp.async>")), 1, [x, y])
     assert (y.view(np.uint16) == 0xCDCD).all()
 
 

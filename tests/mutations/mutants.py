@@ -73,9 +73,8 @@ MUTANTS = [
         "facts layer-norm-bf16-4096-4096-w2 sm_80",
     ),
     Mutant(
-        "fragments are read before their tile is there", "ptxforge.passes.sliced_products",
-        "self.stage[token.defining_op] = self.last - 1",
-        "self.stage[token.defining_op] = self.last - 1; token.defining_op.num += 1", f"facts {GEMM} sm_80",
+        "fragments are read before their tile is there", "ptxforge.ir.ages",
+        "age + 1 for one", "age + 2 for one", f"facts {GEMM} sm_80",
     ),
     Mutant(
         "half of the bytes of a tile are waited for", "ptxforge.codegen_ptx.lower.mbarrier",

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ptxforge.ir import types as T
+from ptxforge.ir.ages import ages_at_waits
 from ptxforge.ir.core import Function
 from ptxforge.ir.ops import shared
 from ptxforge.ir.ops.control import For
@@ -77,7 +78,7 @@ def test_pipelined_loop(stages):
     assert [(t.shape, t.element) for t in buffers] == [((stages, 64, 32), T.F16), ((stages, 32, 64), T.F16)]
     # One wait in a step: the newest (stages - 2) iterations may be on their way, each a group of two copies.
     (wait,) = operations(loop.body, shared.AsyncWait)
-    assert wait.num == stages - 2
+    assert ages_at_waits(function)[wait] == stages - 2
     copies = operations(function.body, shared.AsyncCopyGlobalToLocal)
     assert len(copies) == 2 * (stages - 1)
     assert len(operations(loop.body, shared.AsyncCopyGlobalToLocal)) == 2

@@ -306,7 +306,7 @@ def test_two_iterations_are_copied_before_the_loop(gemm):
 
 def test_the_steady_state(gemm):
     """Wait for all but the youngest group, read, multiply, copy the tiles after the next."""
-    loop = only(gemm.at("canonicalize", last=True), For)
+    loop = only(gemm.at("count_groups"), For)
     order = kinds_of(inside(loop, AsyncWait, LocalLoad, Dot, AsyncCopyGlobalToLocal, AsyncCommitGroup))
     copies = ["async_copy_global_to_local", "async_copy_global_to_local", "async_commit_group"]
     assert order == ["async_wait", "local_load", "local_load", "dot", *copies]
@@ -357,7 +357,7 @@ def test_one_barrier_a_step(gemm, deep_gemm):
 def test_rows_that_are_not_aligned_are_not_copied_asynchronously():
     """``cp.async`` moves 4 bytes at least: b, whose rows begin anywhere, is loaded and stays correct."""
     compiled = Compiled(matmul_kernel, UNALIGNED_B, constants(), num_warps=1)
-    loop = only(compiled.at("expand_loops"), For)
+    loop = only(compiled.at("count_groups"), For)
     assert len(inside(loop, AsyncCopyGlobalToLocal)) == 1 and len(inside(loop, Load)) == 1
     assert inside(loop, AsyncWait)[0].num == 1
 
@@ -377,7 +377,7 @@ def fragments(loop: For) -> list[Value]:
 
 
 def test_fragments_are_carried_around_the_loop(deep_gemm):
-    loop = only(deep_gemm.at("expand_loops"), For)
+    loop = only(deep_gemm.at("count_groups"), For)
     added = fragments(loop)
     assert [(a.type.shape, a.type.layout.op_idx) for a in added] == [((16, 16), 0), ((16, 8), 1)]
     for argument in added:
@@ -399,7 +399,7 @@ def test_the_dot_is_cut_along_k(deep_gemm):
 
 
 def test_the_next_tiles_fragments_are_read_before_the_last_slice(deep_gemm):
-    loop = only(deep_gemm.at("expand_loops"), For)
+    loop = only(deep_gemm.at("count_groups"), For)
     one, two = inside(loop, Dot)
     (wait,) = inside(loop, AsyncWait)
     assert wait.num == 1 and one.is_before_in_block(wait) and wait.is_before_in_block(two)
@@ -510,7 +510,7 @@ def test_copies_before_the_loop_are_masked_by_its_bounds(scaled):
 
 
 def test_the_scaled_operand_is_read_from_its_buffer_too(scaled):
-    loop = only(scaled.at("canonicalize", last=True), For)
+    loop = only(scaled.at("count_groups"), For)
     (wait,) = inside(loop, AsyncWait)
     assert wait.num == 1 and not inside(loop, Load)
     ahead, beside = inside(loop, MulF)

@@ -252,7 +252,8 @@ class AsyncCopyGlobalToLocal(D.MemoryAccess, D.Piecewise):
 
 @D.define("async_commit_group", effects=D.Effects(other=True, starts=D.COPIES))
 class AsyncCommitGroup(D.Piecewise):
-    """Close the group of asynchronous copies started since the last one."""
+    """Close the group of asynchronous copies started since the last one. ``tokens`` are those of copies which
+    are waited for as this group, though an earlier one may have taken some of them."""
 
     tokens = D.operands(D.COPY_TOKEN)
 
@@ -261,8 +262,9 @@ class AsyncCommitGroup(D.Piecewise):
 
 @D.define("async_wait", effects=D.Effects(other=True, finishes=D.COPIES))
 class AsyncWait(Operation):
-    """Wait until at most ``num`` of the newest groups of this thread are unfinished: those of ``tokens``, of
-    groups or of copies that these took, are none of them."""
+    """Wait for the groups of ``tokens``, which are those of groups or of copies, and leave at most ``num`` of
+    the newest groups of this thread unfinished. Of a wait that names some, ``count_groups`` derives the
+    number; without tokens the number alone says what is waited for."""
 
     tokens = D.operands(D.COPY_TOKEN)
     num = D.attribute(int, 0)
