@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.definition import COPIES
 from ptxforge.ir.paths import Paths
 
@@ -25,14 +25,24 @@ def ages_at_waits(function: Function) -> dict[Operation, int]:
     """For each wait for copies of threads that names what was started, the least age of what it names."""
     if not any(op.effects.finishes == COPIES for op in function.acting()):
         return {}
-    walk = _Ages()
+    walk = _Ages(function)
     walk.block(function.body, {})
     return walk.found
 
 
 class _Ages(Paths[Ages]):
-    def __init__(self) -> None:
+    def __init__(self, function: Function):
         self.found: dict[Operation, int] = {}
+        # What changes a state: few operations of many.
+        self.changing: dict[Block, list[Operation]] = {}
+        for op in function.walk():
+            if op.regions or COPIES in (op.effects.starts, op.effects.finishes):
+                self.changing.setdefault(op.parent, []).append(op)
+
+    def block(self, block: Block, state: Ages) -> Ages:
+        for op in self.changing.get(block, ()):
+            state = self.operation(op, state)
+        return state
 
     def step(self, op: Operation, state: Ages) -> Ages:
         if op.effects.starts == COPIES and op.effects.fills:
