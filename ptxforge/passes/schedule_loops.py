@@ -28,8 +28,8 @@ SLICES      A product is done slice by slice along k (``slice``), if its operand
             (``sliced_products.py``).
 REGISTERS   Where no load is, one of two tiles that threads load by themselves may run ahead in registers
             (``loads_in_registers.py``).
-NARROW      Beside one product, loads that no copy can do, and which take few registers, run one iteration
-            ahead in these: they have a stage, but no group.
+NARROW      Beside the copies of a product's tiles, loads that no copy can do may run one iteration ahead in
+            registers: they have a stage, but no group.
 SKIPPED     Loops that contain loops, barriers, assertions or prints; ``num_stages`` below 2; a loop that
             yields another carried value unchanged.
 
@@ -45,15 +45,13 @@ from ptxforge.ir.core import Function
 from ptxforge.ir.ops.control import For, While, loops_around
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load
-from ptxforge.ir.pressure import registers_of
 from ptxforge.passes.analysis.kept import kept
-from ptxforge.passes.analysis.pipelined_loads import may_be_pipelined, narrow_loads, pipelined_loads
+from ptxforge.passes.analysis.pipelined_loads import may_be_pipelined, pipelined_loads
 from ptxforge.passes.analysis.reasons import why_not_ahead
 from ptxforge.passes.flatten_loops import StaysError
-from ptxforge.passes.loads_in_registers import run_ahead_in_registers
+from ptxforge.passes.loads_in_registers import run_ahead_in_registers, run_narrow_ahead
 from ptxforge.passes.sliced_products import products_of, width_of_slices
 from ptxforge.passes.tensor_loads import TensorLoads, is_vector
-from ptxforge.support import machine
 from ptxforge.support.target import Target
 
 
@@ -78,7 +76,7 @@ def schedule_loops(function: Function, target: Target) -> bool:
         if levels:
             _write(loop, stages, levels, by_tma)
             _write_slices(function, loop, by_tma)
-            _remark(function, loop, stages, [*levels, *_write_narrow(loop, levels)])
+            _remark(function, loop, stages, [*levels, *run_narrow_ahead(loop, levels)])
         else:
             ahead = run_ahead_in_registers(function, loop, target) if is_free else []
             _remark(function, loop, stages, ahead)
@@ -96,18 +94,6 @@ def _write(loop: For, stages: int, levels: dict[Load, int], by_tma: TensorLoads)
         if level < depth:
             load.attributes["stage"] = loop.last_stage - loop.distance * (level + 1)
     _write_groups([load for load in levels if "stage" in load.attributes], by_tma)
-
-
-def _write_narrow(loop: For, levels: dict[Load, int]) -> list[Load]:
-    """See NARROW; gives these loads."""
-    if len(list(loop.body.walk(Product))) != 1:
-        return []
-    loads = narrow_loads(loop, levels)
-    if sum(registers_of(load.result.type) for load in loads) > machine.REGISTERS_OF_NARROW_LOADS:
-        return []
-    for load in loads:
-        load.attributes["stage"] = loop.last_stage - 1
-    return loads
 
 
 def _write_groups(loads: list[Load], by_tma: TensorLoads) -> None:
