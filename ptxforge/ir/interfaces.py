@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptxforge.ir.facts import AxisInfo, pointwise, unknown
-from ptxforge.ir.limits import Limits, of_type
+from ptxforge.ir.limits import Limits, greatest, least, of_type
 
 if TYPE_CHECKING:
     from ptxforge.ir.core import Value
@@ -106,7 +106,7 @@ class Interfaces:
     @property
     def alternatives(self) -> tuple[Value, ...]:
         """Operands of which every element of the result is one; none where it may be something else."""
-        return ()
+        return tuple(self.operands) if self.between in (least, greatest) else ()
 
     def limits_of(self, index: int, known: Callable[[Value], Limits | None]) -> Limits | None:
         """As :meth:`limits`, for one of several results."""

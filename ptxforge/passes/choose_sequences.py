@@ -288,18 +288,29 @@ def _is_of_bytes(value: Value) -> bool:
     """Whether comparisons of bytes with zero, and constants, make all of ``value`` by logic alone."""
     work = [value]
     for found in each_once(work):
+        if constant_of(found) is not None:
+            continue
         op = found.defining_op
-        if isinstance(op, AndI | OrI | XorI):
-            work += op.operands
-        elif constant_of(found) is None and not _asks_for_zero(op):
+        makers = _OF_BYTES[type(op)](op) if type(op) in _OF_BYTES else None
+        if makers is None:
             return False
+        work += makers
     return True
 
 
-def _asks_for_zero(op: Operation | None) -> bool:
-    is_equality = isinstance(op, CmpI) and op.predicate in ("eq", "ne")
-    return is_equality and T.element_type(op.lhs.type) is T.I8 and constant_of(op.rhs) == 0
+def _operands(op: Operation) -> tuple[Value, ...]:
+    return tuple(op.operands)
 
+
+def _nothing_else(op: CmpI) -> tuple[Value, ...] | None:
+    is_of_byte = T.element_type(op.lhs.type) is T.I8 and constant_of(op.rhs) == 0
+    return () if is_of_byte and op.predicate in ("eq", "ne") else None
+
+
+_OF_BYTES: dict[type[Operation], Callable[..., tuple[Value, ...] | None]] = {
+    AndI: _operands, OrI: _operands, XorI: _operands, CmpI: _nothing_else,
+}  # fmt: skip
+"""Which truth values an operation makes its own of; ``None`` where it is not of bytes."""
 
 _CHOICES: dict[type[Operation], Callable[..., dict[str, object]]] = {
     Reduce: _reduce, Scan: _scan, Exp: _exponential, DivF: _quotient, RemSI: _remainder, RemUI: _remainder,

@@ -26,9 +26,14 @@ ALONE      No load of the loop runs ahead through shared memory, and the loads' 
            (``analysis/pipelined_loads.py``).
 REGISTERS  suffice for the sums and what both loads give, one for each element that is loaded by itself.
 THE LESS   The smaller tile runs ahead; of two that are as large, the right one.
+NARROW     Where the tiles are copied, what a product's operand is computed from beside them, and no copy can
+           take to shared memory (a vector of bytes), runs ahead as well, if it takes few registers. (Products
+           of a warp's own fragments, by ``mma.sync``, have none to spare.)
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import attrs
 
@@ -41,7 +46,7 @@ from ptxforge.ir.pressure import registers_of, room
 from ptxforge.ir.warps import warps_around
 from ptxforge.layouts.encodings import elements_per_thread
 from ptxforge.passes.analysis.flights import products_of, sum_of
-from ptxforge.passes.analysis.pipelined_loads import may_run_ahead
+from ptxforge.passes.analysis.pipelined_loads import may_run_ahead, narrow_loads
 from ptxforge.passes.analysis.spare_memory import has_room_twice
 from ptxforge.passes.analysis.stages import place_dependencies
 from ptxforge.support import machine
@@ -68,6 +73,19 @@ def run_ahead_in_registers(function: Function, loop: For, target: Target) -> lis
         return []
     _write(loop, ahead, other)
     return [ahead.load]
+
+
+def run_narrow_ahead(loop: For, copied: Collection[Load]) -> list[Load]:
+    """Write the stages of the loads that NARROW speaks of, in a loop whose other loads have theirs; gives
+    these loads."""
+    if len(products_of(loop)) != 1:
+        return []
+    loads = narrow_loads(loop, copied)
+    if sum(registers_of(load.result.type) for load in loads) > machine.REGISTERS_OF_NARROW_LOADS:
+        return []
+    for load in loads:
+        load.attributes["stage"] = loop.last_stage - 1
+    return loads
 
 
 def _tiles(loop: For) -> tuple[_Tile, _Tile] | None:

@@ -58,7 +58,7 @@ from __future__ import annotations
 
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation
-from ptxforge.ir.definition import COPIES, READS_SHARED, TENSORS
+from ptxforge.ir.definition import COPIES, READS_GLOBAL, READS_SHARED, TENSORS
 from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.mbarrier import BarrierInval
@@ -166,7 +166,7 @@ def _take_schedule(loop: For) -> tuple[dict[Operation, int], dict[Operation, int
     for name in ("distance", "last_stage"):
         loop.attributes.pop(name)
     ahead = [op for op in loop.body.operations if "stage" in op.attributes]
-    if any("group" not in op.attributes and not isinstance(op, Load) for op in ahead):
+    if any("group" not in op.attributes and op.get_effects() != READS_GLOBAL for op in ahead):
         raise IRError("an operation of a scheduled loop has a stage, but no group")
     stage, group = (
         {op: op.attributes.pop(name) for op in ahead if name in op.attributes} for name in ("stage", "group")

@@ -28,8 +28,8 @@ SLICES      A product is done slice by slice along k (``slice``), if its operand
             (``sliced_products.py``).
 REGISTERS   Where no load is, one of two tiles that threads load by themselves may run ahead in registers
             (``loads_in_registers.py``).
-NARROW      Beside one product, loads that no copy can do, and which take few registers, run one iteration
-            ahead in these: they have a stage, but no group.
+NARROW      Beside the copies of a product's tiles, loads that no copy can do may run one iteration ahead in
+            registers: they have a stage, but no group.
 PRODUCTS    of warpgroups run on into the next iteration, or are waited for where it uses their sums
             (``products_in_flight.py``), whether loads run ahead or not.
 SKIPPED     Loops that contain loops, barriers, assertions or prints; ``num_stages`` below 2; a loop that
@@ -47,18 +47,16 @@ from ptxforge.ir.core import Function
 from ptxforge.ir.ops.control import For, While, loops_around
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load
-from ptxforge.ir.pressure import registers_of
 from ptxforge.passes.analysis.flights import runs_ahead
 from ptxforge.passes.analysis.kept import kept
-from ptxforge.passes.analysis.pipelined_loads import may_be_pipelined, narrow_loads, pipelined_loads
+from ptxforge.passes.analysis.pipelined_loads import may_be_pipelined, pipelined_loads
 from ptxforge.passes.analysis.reasons import why_not_ahead
 from ptxforge.passes.chained_products import chain_of
 from ptxforge.passes.flatten_loops import StaysError
-from ptxforge.passes.loads_in_registers import run_ahead_in_registers
+from ptxforge.passes.loads_in_registers import run_ahead_in_registers, run_narrow_ahead
 from ptxforge.passes.products_in_flight import schedule_products
 from ptxforge.passes.sliced_products import products_of, width_of_slices
 from ptxforge.passes.tensor_loads import TensorLoads, is_vector
-from ptxforge.support import machine
 from ptxforge.support.target import Target
 
 
@@ -96,7 +94,7 @@ def _through_memory(function: Function, loop: For, stages: int, by_tma: TensorLo
     if levels:
         _write(loop, stages, levels, by_tma)
         _write_slices(function, loop, by_tma)
-        _remark(function, loop, stages, [*levels, *_write_narrow(loop, levels)])
+        _remark(function, loop, stages, [*levels, *run_narrow_ahead(loop, levels)])
     return bool(levels)
 
 
@@ -109,18 +107,6 @@ def _write(loop: For, stages: int, levels: dict[Load, int], by_tma: TensorLoads)
         if level < depth:
             load.attributes["stage"] = loop.last_stage - loop.distance * (level + 1)
     _write_groups([load for load in levels if "stage" in load.attributes], by_tma)
-
-
-def _write_narrow(loop: For, levels: dict[Load, int]) -> list[Load]:
-    """See NARROW; gives these loads."""
-    if len(list(loop.body.walk(Product))) != 1:
-        return []
-    loads = narrow_loads(loop, levels)
-    if sum(registers_of(load.result.type) for load in loads) > machine.REGISTERS_OF_NARROW_LOADS:
-        return []
-    for load in loads:
-        load.attributes["stage"] = loop.last_stage - 1
-    return loads
 
 
 def _write_groups(loads: list[Load], by_tma: TensorLoads) -> None:

@@ -25,6 +25,7 @@ ELSEWHERE = {
         "_LIMIT _WORDS",
         "the range of an algorithm, and the digits of 2/pi that it needs",
     ),
+    "codegen_ptx/lower/truth_values.py": ("_ONES", "four bytes of 1"),
     "layouts/mma_atoms.py": ("ROW_BYTES", "rows of ldmatrix, as the instruction has them"),
     "layouts/panels.py": ("ATOM_ROWS", "what the hardware permutes"),
     "layouts/product_steps.py": ("VECTOR", "the shape of a layout"),

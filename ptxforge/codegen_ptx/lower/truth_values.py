@@ -14,17 +14,18 @@ byte again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ptxforge.codegen_ptx.lower.packing import pack, unpack
 from ptxforge.codegen_ptx.lowering import Lowering
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
-from ptxforge.ir.core import Value
+from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.ops.arith import AndI, CmpI, OrI, XorI
 from ptxforge.ir.rewriter import constant_of
 
 _ONES = 0x01010101
-_NAMES = {AndI: "and", OrI: "or", XorI: "xor"}
 
 
 def bytes_of(ctx: Lowering, value: Value) -> list[Register]:
@@ -41,15 +42,29 @@ def _words(ctx: Lowering, value: Value, known: dict[Value, list]) -> list:
 
 
 def _made(ctx: Lowering, value: Value, known: dict[Value, list]) -> list:
-    b, op, number = ctx.b, value.defining_op, constant_of(value)
+    number = constant_of(value)
     if number is not None:
         return [_ONES * bool(number)] * (len(ctx.get(value)) // 4)
-    if isinstance(op, CmpI):
-        entries = ctx.get(op.lhs)
-        found = [_are_not_zero(b, pack(b, entries[i : i + 4], T.I8)) for i in range(0, len(entries), 4)]
-        return found if op.predicate == "ne" else [_combined(b, "xor", word, _ONES) for word in found]
-    pairs = zip(*(_words(ctx, operand, known) for operand in op.operands), strict=True)
-    return [_combined(b, _NAMES[type(op)], *pair) for pair in pairs]
+    return _MAKERS[type(value.defining_op)](ctx, value.defining_op, known)
+
+
+def _compared(ctx: Lowering, op: CmpI, known: dict[Value, list]) -> list:
+    b, entries = ctx.b, ctx.get(op.lhs)
+    found = [_are_not_zero(b, pack(b, entries[i : i + 4], T.I8)) for i in range(0, len(entries), 4)]
+    return found if op.predicate == "ne" else [_combined(b, "xor", word, _ONES) for word in found]
+
+
+def _logic(name: str) -> Callable[[Lowering, Operation, dict[Value, list]], list]:
+    def made(ctx: Lowering, op: Operation, known: dict[Value, list]) -> list:
+        pairs = zip(*(_words(ctx, operand, known) for operand in op.operands), strict=True)
+        return [_combined(ctx.b, name, *pair) for pair in pairs]
+
+    return made
+
+
+_both, _either, _one = map(_logic, ("and", "or", "xor"))
+_MAKERS = {CmpI: _compared, AndI: _both, OrI: _either, XorI: _one}
+"""The words of what an operation makes."""
 
 
 def _combined(b: Builder, name: str, x, y):

@@ -46,8 +46,7 @@ class BinaryInt(D.Elementwise):
 
 
 class OneOfTwo(BinaryInt):
-    """Base of integer operations whose result is made of what both operands are: what divides both divides
-    it."""
+    """Base of integer operations whose result is divided by whatever divides both operands."""
 
     def axis_info(self, operands, nonnegative):
         return facts.pointwise(operands, facts.both_divide(*operands))
@@ -285,10 +284,6 @@ class ShrUI(BinaryInt):
 class MinSI(OneOfTwo):
     """Signed minimum."""
 
-    @property
-    def alternatives(self):
-        return self.lhs, self.rhs
-
     def evaluate(self, x, y):
         return np.minimum(as_signed(x), as_signed(y)).astype(x.dtype)
 
@@ -300,10 +295,6 @@ class MinSI(OneOfTwo):
 @D.define("maxsi", traits=[D.COMMUTATIVE, D.ANY_WIDTH], nonnegative_if=D.ANY_OF, limits=between.greatest)
 class MaxSI(OneOfTwo):
     """Signed maximum."""
-
-    @property
-    def alternatives(self):
-        return self.lhs, self.rhs
 
     def evaluate(self, x, y):
         return np.maximum(as_signed(x), as_signed(y)).astype(x.dtype)
@@ -485,10 +476,7 @@ class Select(D.Elementwise):
     false_value = D.operand(D.NUMBER_OR_POINTER)
 
     infer = D.gives_type_of(1)
-
-    @property
-    def alternatives(self):
-        return self.true_value, self.false_value
+    alternatives = property(lambda self: (self.true_value, self.false_value))
 
     def check(self):
         D.same_operand_types(self, 1)
