@@ -179,15 +179,10 @@ def places_with(code: Sequence[Instruction], chosen: Callable[[Form], object]) -
     return compress(count(), map(wanted.__contains__, forms)) if wanted else iter(())
 
 
-def without_marks(code: Sequence[Instruction]) -> list[Instruction]:
-    """The instructions and labels."""
-    return [*compress(code, map(attrgetter("form.line"), code))]
-
-
 def text_of(code: Sequence[Instruction], names: Names, why: bool = False) -> str:
     """A line for each instruction, its registers called by ``names``, and a ``.loc`` where the place in the
     source changes. With ``why``, comments say which rule made an instruction what it is."""
-    code = without_marks(code)
+    code = [*compress(code, map(attrgetter("form.line"), code))]  # without marks
     lines, places = [*map(attrgetter("form.line"), code)], [*map(attrgetter("location"), code)]
     if why:
         lines = [f"{line}  // {_verbatim(x.why)}" if x.why else line for line, x in zip(lines, code)]

@@ -33,7 +33,6 @@ from ptxforge.codegen_ptx.ptx.instruction import (
     Instruction,
     places_naming,
     places_of,
-    without_marks,
 )
 from ptxforge.codegen_ptx.ptx.registers import Register
 
@@ -54,7 +53,9 @@ def sink_rare(code: list[Instruction], b: Builder) -> list[Instruction]:
     if not b.has_rare_code:
         return code
     pinned = {*b.aliases, *b.aliases.values()}
-    return sink(code, pinned) if _needed_rarely(code, pinned) else without_marks(code)
+    if _needed_rarely(code, pinned):
+        return sink(code, pinned)
+    return [instruction for instruction in code if instruction.form.line]  # without marks
 
 
 def _needed_rarely(code: Sequence[Instruction], pinned: set[Register]) -> set[Register]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from typing import NamedTuple
 
 import attrs
 
@@ -47,8 +48,7 @@ class Wrap:
     bound: Polynomial = attrs.field(eq=False)
 
 
-@attrs.frozen
-class Form:
+class Form(NamedTuple):
     """``start`` + Σ ``steps[d]`` · index along d, added to ``base`` if that is a pointer."""
 
     start: Polynomial
@@ -138,7 +138,7 @@ class LinearForms:
         if advance is None:
             return _itself(value)
         start = self.of(loop.first_of(value))
-        return attrs.evolve(start, start=add(start.start, advance))
+        return start._replace(start=add(start.start, advance))
 
     def _result(self, loop: For, value: Value) -> Form:
         """What a loop's carried value is in the end, if the number of iterations is known well enough."""
@@ -158,7 +158,7 @@ class LinearForms:
                 rest.remove(loop.induction)
                 times = multiply(times, upper)
             total = add(total, multiply(times, {tuple(rest): coefficient}))
-        return attrs.evolve(start, start=add(start.start, total))
+        return start._replace(start=add(start.start, total))
 
     def ends_exactly(self, loop: For) -> bool:
         """Whether the counter surely ends at the upper bound, which is not below the lower one."""
@@ -235,7 +235,7 @@ def _range(forms: LinearForms, op: MakeRange) -> Form:
 
 def _splat(forms: LinearForms, op: Splat) -> Form:
     form = forms.of(op.value)
-    return attrs.evolve(form, steps=({},) * op.result.type.rank)
+    return form._replace(steps=({},) * op.result.type.rank)
 
 
 def _sum(forms: LinearForms, op: Operation, factor: int = 1) -> Form:
@@ -268,13 +268,13 @@ def _expand(forms: LinearForms, op: ExpandDims) -> Form:
     form, axis = forms.of(op.x), op.axis
     steps = (*form.steps[:axis], {}, *form.steps[axis:])
     wraps = tuple(attrs.evolve(w, dim=w.dim + (w.dim >= axis)) for w in form.wraps)
-    return attrs.evolve(form, steps=steps, wraps=wraps)
+    return form._replace(steps=steps, wraps=wraps)
 
 
 def _transposed(forms: LinearForms, op: Trans) -> Form:
     form = forms.of(op.x)
     wraps = tuple(attrs.evolve(w, dim=op.order.index(w.dim)) for w in form.wraps)
-    return attrs.evolve(form, steps=tuple(form.steps[d] for d in op.order), wraps=wraps)
+    return form._replace(steps=tuple(form.steps[d] for d in op.order), wraps=wraps)
 
 
 def _remainder(forms: LinearForms, op: RemSI) -> Form:
@@ -304,7 +304,7 @@ def _wrapped(form: Form, bound: Polynomial) -> Form:
     dims = [d for d, step in enumerate(form.steps) if step]
     if len(dims) != 1 or form.steps[dims[0]] != {(): 1} or form.base is not None:
         raise NotLinear("what is reduced is no index of a row or column")
-    return attrs.evolve(form, wraps=(*form.wraps, Wrap(dims[0], form.start, bound)))
+    return form._replace(wraps=(*form.wraps, Wrap(dims[0], form.start, bound)))
 
 
 _RULES: dict[type[Operation], Callable[[LinearForms, Operation], Form]] = {

@@ -143,7 +143,7 @@ class Rectangles:
         for wrap in form.wraps:
             self._check_wrapped(load, wrap)
         start, dropped = self._dropped(form, bounds)
-        dimensions = (*dropped, *self._dimensions(type, attrs.evolve(form, start=start), bounds))
+        dimensions = (*dropped, *self._dimensions(type, form._replace(start=start), bounds))
         if len(dimensions) > MOST_DIMENSIONS:
             raise NotLinear(f"a tensor of {len(dimensions)} dimensions")
         found = Rectangle(base, dimensions, self.in_kernel, padding, tuple(self._asked))
