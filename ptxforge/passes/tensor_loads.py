@@ -26,13 +26,14 @@ BOXES       that are loaded through a descriptor in a loop without products, if
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import ALLOCATES, UNORDERED
-from ptxforge.ir.ops.arith import AddI, MulI
+from ptxforge.ir.ops.arith import AddI, MulI, ShrSI
 from ptxforge.ir.ops.cast import ExtSI, TruncI
 from ptxforge.ir.ops.control import loops_around
 from ptxforge.ir.ops.mbarrier import TensorLoad
@@ -40,6 +41,7 @@ from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex
 from ptxforge.ir.ops.tensor_map import MakeTensorMap, MapWorkspace, ReleaseWorkspace
 from ptxforge.layouts.boxes import CHUNK_BYTES
+from ptxforge.layouts.linear import log2_exact
 from ptxforge.layouts.panels import Panels
 from ptxforge.layouts.shared import InSharedMemory, Shared
 from ptxforge.passes.analysis.linear_forms import NotLinear, Polynomial
@@ -326,6 +328,10 @@ class Recorder:
         return op
 
     def polynomial(self, p: Polynomial, type: T.ScalarType = T.I32) -> Value:
+        parts = math.lcm(*(coefficient.denominator for coefficient in p.values()))
+        if parts > 1:  # the sum is a multiple of it
+            whole = self.polynomial({monomial: int(c * parts) for monomial, c in p.items()}, type)
+            return self.create(ShrSI, whole, self._constant(log2_exact(parts), type)).result
         total = None
         for monomial, coefficient in p.items():
             term = self._product(monomial, coefficient, type)
