@@ -60,6 +60,8 @@ def layout_of_boxes(load: Load) -> InSharedMemory | None:
     """Of the buffers to which TMA copies what ``load`` reads; ``None`` where neither tensor cores read it nor
     threads as a box, or not in an order in which TMA can leave it."""
     type, users = load.result.type, load.result.users
+    if not isinstance(type, T.TensorType):
+        return None
     if type.rank == 1 or is_box_for_threads(load):
         return Shared(1, 1, 1, type.layout.order)
     layouts = {user.result.type.layout if ALLOCATES in user.traits else None for user in users}

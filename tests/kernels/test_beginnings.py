@@ -102,3 +102,25 @@ def test_what_launches_ask():
 
 def test_the_gpu_ir_says_what_was_promised():
     assert "nonnegative" in compiled("assumed").asm["gpu"]
+
+
+@ptxforge.jit
+def named_steps(x, y, out, steps, count, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """out = Σ x[:, k] @ y[k] of the steps k in a list: a loop that loads a scalar beside its tiles."""
+    rows, columns, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    total = tl.zeros((BM, BN), tl.float32)
+    for number in range(count):
+        first = tl.load(steps + number) * BK
+        tl.assume(first >= 0)
+        left = tl.load(x + rows[:, None] * 64 + (first + k)[None, :])
+        total = tl.dot(left, tl.load(y + (first + k)[:, None] * BN + columns[None, :]), total)
+    tl.store(out + rows[:, None] * BN + columns[None, :], total)
+
+
+def test_scalars_that_say_which_tile(execute):
+    x, y, steps = integers(SIDE, SIDE), integers(SIDE, SIDE), np.array([1, 0, 1], np.int32)
+    parts = [x[:, 32 * k :][:, :32].astype(np.float32) @ y[32 * k :][:32].astype(np.float32) for k in steps]
+    arguments = [x, y, np.ones((SIDE, SIDE), np.float32), steps, len(steps)]
+    for (out,) in execute(named_steps, (1,), arguments, TILE, outputs=[2]):
+        np.testing.assert_array_equal(out, sum(parts))
+    assert {recipe.base for recipe in named_steps.variants[-1].artifact.tensor_maps} == {"x", "y"}

@@ -151,3 +151,36 @@ def test_maps_that_the_kernel_makes(execute, by_tma, rows, columns):
         np.testing.assert_array_equal(out, expected)
     made = "make_tensor_map" in kernel.variants[-1].artifact.asm["gpu"]
     assert made == by_tma
+
+
+@ptxforge.jit
+def differences(x, out, M, N, TURNED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """Tiles that begin in front of the tensor, are carried on, used in a branch, and turned."""
+    tiles = tl.make_tensor_descriptor(x, [M, N], [N, 1], [BM, BN])
+    earlier, total = tl.zeros((BM, BN), tl.float32), tl.zeros((BM, BN), tl.float32)
+    across = tl.zeros((BN, BM), tl.float32)
+    for j in tl.range(-16, N, BN, num_stages=4):
+        tile = tiles.load([tl.program_id(0) * BM - 3, j]).to(tl.float32)
+        if j > 16:
+            total += 2 * (tile - earlier)
+        if TURNED:
+            across += tile.T
+        earlier = tile
+    result = total + across.T
+    place = out + (tl.program_id(0) * BM + tl.arange(0, BM))[:, None] * BN + tl.arange(0, BN)[None, :]
+    tl.store(place, result)
+
+
+@pytest.mark.parametrize("warps", [1, 4])
+@pytest.mark.parametrize("turned", [False, True])
+def test_tiles_that_are_carried_and_turned(execute, by_tma, turned, warps):
+    m, n, bm, bn, kernel = 60, 144, 32, 32, fresh(differences)
+    x = integers(m, n)
+    wide = np.pad(x.astype(np.float32), [(3, 64 - 3 - m + 3), (16, 16 + 32)])
+    steps = [wide[:64, first : first + bn] for first in range(0, 16 + n, bn)]
+    total = sum(2 * (steps[k] - steps[k - 1]) for k in range(1, len(steps)) if -16 + k * bn > 16)
+    expected = total + (sum(steps) if turned else 0)
+    arguments, constants = [x, np.zeros((64, bn), np.float32), m, n], {"TURNED": turned, "BM": bm, "BN": bn}
+    for (out,) in execute(kernel, (2,), arguments, constants, outputs=[1], num_warps=warps):
+        np.testing.assert_array_equal(out, expected)
+    assert mapped(kernel) == ({"x"} if by_tma else set())
