@@ -48,7 +48,6 @@ from ptxforge.ir.ops.arith import (
     OrI,
     RemSI,
     RemUI,
-    Select,
     XorI,
 )
 from ptxforge.ir.ops.cast import ExtUI
@@ -107,8 +106,8 @@ def _reduce(op: Reduce) -> dict[str, object]:
 def _may_disagree(op: Reduce) -> bool:
     """Whether two lanes that combine each other's values may get different ones, of two that compare as equal
     say (no operation behind the comparison decides between these), and others than their owner need them."""
-    chosen = [v.defining_op for v in op.combine.terminator.values if isinstance(v.defining_op, Select)]
-    leaves_ties = any(isinstance(choice.condition.defining_op, Comparison) for choice in chosen)
+    makers = [v.defining_op for v in op.combine.terminator.values if v.defining_op is not None]
+    leaves_ties = any(isinstance(v.defining_op, Comparison) for maker in makers for v in maker.operands)
     return leaves_ties and not all(map(is_only_stored, op.results))
 
 
