@@ -36,7 +36,7 @@ from collections.abc import Callable
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.definition import EXPENSIVE, PRODUCTS
-from ptxforge.ir.ops.arith import CmpI, Comparison, DivF, DivSI, DivUI, RemSI, RemUI, Select
+from ptxforge.ir.ops.arith import CmpI, DivF, DivSI, DivUI, RemSI, RemUI
 from ptxforge.ir.ops.control import Yield, ancestors, loops_around
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.math import Cos, Exp, Periodic, Sin, Tan
@@ -90,11 +90,9 @@ def _reduce(op: Reduce) -> dict[str, object]:
 
 
 def _may_disagree(op: Reduce) -> bool:
-    """Whether two lanes that combine each other's values may get different ones, of two that compare as equal
-    say (no operation behind the comparison decides between these), and others than their owner need them."""
-    chosen = [v.defining_op for v in op.combine.terminator.values if isinstance(v.defining_op, Select)]
-    leaves_ties = any(isinstance(choice.condition.defining_op, Comparison) for choice in chosen)
-    return leaves_ties and not all(map(is_only_stored, op.results))
+    """Whether two lanes that combine each other's values may get different ones, and others than their owner
+    need them."""
+    return op.leaves_ties and not all(map(is_only_stored, op.results))
 
 
 def _is_butterfly_shorter(op: Reduce, bits: int) -> bool:

@@ -37,7 +37,8 @@ def test_all_threads_agree_which_of_equal_elements_is_taken(execute, columns, wa
     draws = min(columns, 5)
     constants = {"DRAWS": draws, "ROWS": ROWS, "COLUMNS": columns}
     expected = np.concatenate([np.sort(x, 1)[:, :draws], np.ones((ROWS, 1))], 1)
-    for (found,) in execute(drawn, (1,), [x, np.zeros_like(expected, np.int32)], constants, [1], num_warps=warps):
+    arguments = [x, np.zeros_like(expected, np.int32)]
+    for (found,) in execute(drawn, (1,), arguments, constants, [1], num_warps=warps):
         np.testing.assert_array_equal(found, expected)
 
 

@@ -23,7 +23,7 @@ def thread():
 
 @ptxforge.jit
 def own_ways(counts, out, n, COUNT: tl.constexpr, BLOCK: tl.constexpr):
-    """Each thread counts: in a branch, in a ``while``, in a ``for``, by what a branch made, by what it drew."""
+    """Each thread counts: in a branch, a ``while``, a ``for``, by what a branch made, by what it drew."""
     number = thread()
     place = counts + number
     if number < n:

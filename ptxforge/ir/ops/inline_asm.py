@@ -170,7 +170,7 @@ class InlineAsm(Operation):
 
     @property
     def varies(self) -> bool:
-        """Whether threads may get different results of equal operands: special registers have names with %."""
+        """Whether threads may get different results of equal operands: a special register's name has a %."""
         return not self.pure or "%" in self.text
 
 
