@@ -242,7 +242,9 @@ class Mma(Distributed):
     ``interleave`` = (i, j) deals rows and columns out to the instructions of a warp in another way: instead
     of 8 neighbours an instruction takes every j-th column (and every i-th row), so that the columns of B
     (rows of A) that a lane holds are neighbours in runs of j (i). What lies along n (m) in memory can then
-    be read in vectors, whatever its width; instructions notice nothing, as long as A, B and C agree.
+    be read in vectors, whatever its width; instructions notice nothing, as long as A, B and C agree. Under
+    version 3, where A is in registers, (4, 1) deals out a warp's rows: its lanes have four neighbours, and
+    four others 16 rows further on. What lies along m in the panels of TMA is then read without conflicts.
 
     ``tiles_per_warp`` = (i, j): a warp's first i · j instructions cover neighbouring rows and columns, before
     the next warp's begin. (Else warps take turns, instruction by instruction.)
@@ -264,7 +266,7 @@ class Mma(Distributed):
         if len(self.instr_shape) < self.rank or any(s < 8 for s in self._atom[-2:]):
             raise LayoutError(f"instrShape {list(self.instr_shape)} does not fit warpsPerCTA "
                               f"{list(self.warps_per_cta)}")
-        if len(self.interleave) != 2 or (self.version[0] == 3 and self.is_interleaved):
+        if len(self.interleave) != 2 or (self.version[0] == 3 and self.interleave not in ((1, 1), (4, 1))):
             raise LayoutError(f"interleave {list(self.interleave)} is not for mma version {self.version[0]}")
         if len(self.tiles_per_warp) != 2 or (
             self.has_tiles_per_warp and (self.version[0] == 3 or self.is_interleaved)
@@ -358,6 +360,9 @@ def _instruction_places(mma: Mma, d: int) -> tuple[int, ...]:
     run = log2_exact(mma.interleave[d - mma.rank])
     halves = log2_exact(mma._atom[d] // 8)
     warps = log2_exact(mma.warps_per_cta[d])
+    if mma.version[0] == 3:
+        places = range(3 + halves + warps)
+        return (0, 1, 4, 2, 3, *places[5:]) if run else tuple(places)
     lanes = range(run, run + 3)
     registers = [r if r < run else 3 + r for r in range(halves)]
     first_warp = 3 + max(run, halves)

@@ -42,6 +42,7 @@ from ptxforge.layouts.banks import (
 from ptxforge.layouts.encodings import DotOperand, Mma
 from ptxforge.layouts.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout
 from ptxforge.layouts.mma_atoms import StMatrix, plan_ldmatrix, plan_stmatrix
+from ptxforge.layouts.panels import SWIZZLES, Panels
 from ptxforge.layouts.shared import Shared
 from ptxforge.support import machine
 
@@ -286,6 +287,27 @@ def _swizzle_for_mma(operand: DotOperand, shape, order, element_bits: int) -> Sh
         if fewest == _least_steps(registers, element_bits):
             break
     return best
+
+
+@lru_cache(maxsize=256)
+def panels_for_dot_operand(
+    operand: DotOperand, shape: tuple[int, ...], order: tuple[int, ...], element_bits: int
+) -> Panels | None:
+    """The panels out of which the operand is read in no more steps than out of
+    :func:`swizzle_for_dot_operand`; ``None`` if there are none. They are as wide as the tile, or as panels
+    can be: TMA takes about two cycles for each row of one, whatever its width (measured on an H200).
+
+    >>> mma = Mma((3, 0), (4, 1), (16, 256, 16), interleave=(4, 1))
+    >>> print(panels_for_dot_operand(DotOperand(0, mma, 1), (64, 32), (0, 1), 32))
+    #panels<{swizzle = 128, elementBits = 32, order = [0, 1]}>
+    """
+    width = min(SWIZZLES[0], shape[order[0]] * element_bytes(element_bits))
+    if width not in SWIZZLES:
+        return None
+    registers, panels = operand.linear(shape), Panels(width, element_bits, order)
+    usual = swizzle_for_dot_operand(operand, shape, order, element_bits)
+    steps = (_steps_to_read(registers, each.linear(shape), element_bits) for each in (panels, usual))
+    return panels if next(steps) <= next(steps) else None
 
 
 def _phases(columns: int, size: int) -> Iterable[tuple[int, int, int]]:

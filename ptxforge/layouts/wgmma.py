@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ptxforge.layouts.boxes import CHUNK_BYTES
 from ptxforge.layouts.encodings import Mma
@@ -47,6 +47,12 @@ def accumulators(shape: tuple[int, int], num_warps: int, keeps_rows: bool) -> Mm
     if shape[0] < ROWS * along_m or columns < 2 * ATOM_ROWS:
         return None
     return Mma((3, 0), (WARPS * along_m, along_n), (16, min(columns, MAX_COLUMNS), 16))
+
+
+def with_rows_apart(layout: Mma) -> Mma:
+    """The accumulators of a product whose left operand threads read from panels of 32-bit elements that lie
+    along m: see ``interleave`` of :class:`~ptxforge.layouts.encodings.Mma`."""
+    return evolve(layout, interleave=(4, 1))
 
 
 def columns_of_instruction(layout: Mma) -> int:

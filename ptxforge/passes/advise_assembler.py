@@ -23,9 +23,9 @@ ROLLED      Loops with products are pipelined by us and stay as they are. Others
 LATE        Where each element goes its own way from load to store, and all at once are more than half of a
             multiprocessor's threads have registers for, each is computed when it is stored
             (``ptx/compute_late.py``).
-BRANCHES    Copies by TMA stand behind branches (``ptx/branch_to_copies.py``) where a kernel has one product,
-            whose threads copy beside multiplying. Of kernels with several, some are faster with it and others
-            slower.
+BRANCHES    Copies by TMA stand behind branches (``ptx/branch_to_copies.py``) where a kernel has one product
+            (in parts, it may be), whose threads copy beside multiplying. Of kernels with several, some are
+            faster with it and others slower.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def advise_assembler(function: Function, target: Target) -> bool:
     blocks = None if attributes.get("maxnreg") else _blocks(function, products)
     if blocks is not None:
         attributes["min_blocks"] = blocks
-    if len(products) == 1 and function.walk((TensorLoad, TensorStore)):
+    whole = [product for product in products if not product.is_later_part]
+    if len(whole) == 1 and function.walk((TensorLoad, TensorStore)):
         attributes["branch_to_copies"] = True
     return bool(loops) or attributes != before
 

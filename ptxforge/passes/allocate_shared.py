@@ -134,6 +134,11 @@ def _buffers(op: Operation) -> int:
     return op.result.type.shape[0]
 
 
+def _pitch(op: LocalAlloc) -> int:
+    """From one buffer of an allocation to the next, in bytes, when no others lie between."""
+    return op.pitch or op.result.type.bytes // _buffers(op)
+
+
 def _hint(function: Function) -> str:
     fewer = "smaller blocks or a smaller num_stages need less"
     loops = function.walk(For)
@@ -151,9 +156,9 @@ def _set_offsets(request: Request) -> None:
     count, offset = _buffers(request.op), request.offset
     for op in allocations:
         op.attributes["offset"] = offset
+        offset += _pitch(op)
         if request.interleaved:
             op.attributes["pitch"] = request.size // count
-        offset += op.result.type.bytes // count
 
 
 def _place_all(requests: list[Request], target: Target) -> int:
@@ -211,7 +216,7 @@ def _aligned(offset: int, alignment: int) -> int:
 def _requests(function: Function) -> list[Request]:
     needed: list[tuple[Operation, int]] = []
     for op in function.walk():
-        size = op.result.type.bytes if ALLOCATES in op.traits else scratch_of(op)
+        size = _buffers(op) * _pitch(op) if ALLOCATES in op.traits else scratch_of(op)
         if size:
             needed.append((op, size))
     if not needed:

@@ -113,7 +113,7 @@ def _operands(op: Product, feeds: dict[Value, str]) -> list[str]:
 
 
 def _fed(buffer: Value, feeds: dict[Value, str], operand: Value) -> str:
-    stages = buffer.type.shape[0] if buffer.type.rank > len(operand.type.shape) else 1
+    stages = buffer.type.shape[0] if buffer.type.rank > buffer.type.layout.rank else 1
     by = feeds.get(buffer, "by threads")
     return f"{by}, {stages} stages" if stages > 1 else by
 

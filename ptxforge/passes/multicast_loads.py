@@ -25,10 +25,10 @@ ROWS      Each share has eight rows or more, the unit of a swizzle.
 from __future__ import annotations
 
 from ptxforge.ir.core import Function, Value
-from ptxforge.ir.definition import ALLOCATES
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load
+from ptxforge.passes.ring_layouts import layout_of_boxes
 from ptxforge.passes.tensor_loads import TensorLoads, is_vector
 from ptxforge.support.worklist import each_once
 
@@ -84,8 +84,7 @@ def _why_alone(loop: For, by_tma: TensorLoads, is_chain: bool) -> str:
 
 def _why_whole(load: Load, bits: int) -> str:
     """See ROWS."""
-    layout = next(user.result.type.layout for user in load.result.users if ALLOCATES in user.traits)
-    rows = load.result.type.shape[layout.order[1]]
+    rows = load.result.type.shape[layout_of_boxes(load).order[1]]
     sharers = 1 << bits.bit_count()
     return f"its {rows} rows are too few for {sharers} CTAs" if rows < LEAST_ROWS * sharers else ""
 

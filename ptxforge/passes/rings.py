@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Operation, Value
-from ptxforge.ir.definition import ALLOCATES, ELEMENTWISE, RELAYOUT
+from ptxforge.ir.definition import ALLOCATES
 from ptxforge.ir.ops.arith import Select, XorI
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierExpect, BarrierInit, BarrierWait
@@ -41,16 +41,14 @@ from ptxforge.ir.ops.shared import (
     NextSlot,
 )
 from ptxforge.ir.warps import warps_around
-from ptxforge.layouts.encodings import DotOperand, Mma
-from ptxforge.layouts.product_steps import shared_for_fma_operand
-from ptxforge.layouts.shared import InSharedMemory, Shared
-from ptxforge.layouts.swizzle import swizzle_for_dot_operand
+from ptxforge.layouts.shared import InSharedMemory
 from ptxforge.passes.analysis.pipelined_loads import is_zero
 from ptxforge.passes.analysis.rectangles import Rectangle
 from ptxforge.passes.chained_products import Chain
 from ptxforge.passes.continued_rings import Continuation
 from ptxforge.passes.multicast_loads import peers_of
-from ptxforge.passes.tensor_loads import TensorLoads, is_vector, pick, ring_of_barriers
+from ptxforge.passes.ring_layouts import layout_of_boxes, layout_of_ring
+from ptxforge.passes.tensor_loads import TensorLoads, pick, ring_of_barriers
 from ptxforge.support.errors import IRError
 
 
@@ -154,7 +152,8 @@ class Rings:
 
     def _buffer(self, type: T.TensorType, layout: InSharedMemory) -> Value:
         described = T.MemDescType((self.count, *type.shape), type.element, layout, mutable=True)
-        buffer = Builder.at(self.loop).create(LocalAlloc, result_types=[described]).result
+        short = {"pitch": layout.alignment} if type.bytes < layout.alignment else {}
+        buffer = Builder.at(self.loop).create(LocalAlloc, result_types=[described], **short).result
         self.buffers.append(buffer)
         return buffer
 
@@ -229,7 +228,7 @@ class Rings:
         """One thread asks for the whole tile, whose bytes complete on a barrier of its own."""
         use, stage = at + self.distance, self.stage
         copy_index, read_index, phase = self._counter(at), self._counter(use), self._phase(use)
-        layout = layout_of_ring(load)
+        layout = layout_of_boxes(load)
         buffer = self._buffer(load.result.type, layout)
         if self.group[load] in self._expected:
             self._beside(load, rectangle, at, buffer)
@@ -271,8 +270,8 @@ class Rings:
         self._read(load, source.result, use)
 
     def _read(self, load: Load, source: Value, use: int) -> None:
-        """Products read tiles from shared memory, threads vectors."""
-        if is_vector(load):
+        """Products read tiles from shared memory, threads vectors and what they make operands of."""
+        if not any(ALLOCATES in user.traits for user in load.result.users):
             read = Builder.at(load).create(LocalLoad, source, result_types=[load.result.type])
             self.stage[read] = use
             load.replace_with([read.result])
@@ -320,82 +319,6 @@ class Rings:
         read = pick(behind, ring, self._counter(use))
         arrive = behind.create(BarrierArrive, read.result)
         stage.update(dict.fromkeys((read, arrive), use))
-
-
-def layout_of_ring(load: Load) -> InSharedMemory:
-    """The swizzle for the operation that reads the buffer."""
-    type = load.result.type
-    for user in load.result.users:
-        if ALLOCATES in user.traits:
-            return user.result.type.layout
-    for view, order in _views(load.result):
-        consumer = _dot_operand_of(view)
-        if consumer is None:
-            continue
-        seen = view.type
-        if isinstance(consumer.parent, Mma):
-            layout = swizzle_for_dot_operand(consumer, seen.shape, seen.layout.order, type.element.bits)
-        else:
-            layout = shared_for_fma_operand(consumer, seen.layout, seen.shape, type.element.bits)
-        return layout.permuted(tuple(order.index(d) for d in range(len(order))))
-    return _layout_for_registers(load) or Shared(1, 1, 1, type.layout.order)
-
-
-def _layout_for_registers(load: Load) -> Shared | None:
-    """The swizzle for a left operand of ``wgmma`` that is made of the tile in registers, by operations on
-    elements and transposes, or two tiles put together."""
-    type = load.result.type
-    work, seen = [(load.result, tuple(range(len(type.shape))))], set()
-    while work:
-        value, order = work.pop()
-        layout = value.type.layout
-        parent = layout.parent if isinstance(layout, DotOperand) else None
-        if isinstance(parent, Mma) and parent.version[0] == 3:
-            if order is None:
-                return _swizzle_of_rows(type)
-            in_memory = tuple(order.index(d) for d in type.layout.order)
-            found = swizzle_for_dot_operand(layout, value.type.shape, in_memory, type.element.bits)
-            return found.permuted(tuple(order.index(d) for d in range(len(order))))
-        if value in seen:
-            continue
-        seen.add(value)
-        for user in value.users:
-            if user.is_transpose:
-                work.append((user.result, order and tuple(order[d] for d in user.order)))
-            elif user.changes_layout or (ELEMENTWISE in user.traits and len(user.results) == 1):
-                work.append((user.results[0], order))
-            elif RELAYOUT in user.traits and _is_put_together(user, value):
-                work.append((user.results[0], None))
-    return None
-
-
-def _is_put_together(op: Operation, tile: Value) -> bool:
-    """Whether the result of ``op`` has all elements of ``tile``, perhaps beside those of another one."""
-    return len(op.results) == 1 < tile.type.rank and op.results[0].type.numel >= tile.type.numel
-
-
-def _swizzle_of_rows(type: T.TensorType) -> Shared:
-    """Pieces of 16 bytes change places so that 8 rows, of which a warp reads a few bytes each, lie in all
-    banks."""
-    order, size = type.layout.order, type.element.bytes
-    row = type.shape[order[0]] * size
-    per_phase = max(1, 128 // row)
-    return Shared(max(1, 16 // size), per_phase, max(1, min(8 // per_phase, row // 16)), order)
-
-
-def _views(value: Value) -> Iterator[tuple[Value, tuple[int, ...]]]:
-    """``value`` and its transposes, each with the order that makes it of ``value``."""
-    yield value, tuple(range(len(value.type.shape)))
-    for user in value.users:
-        if user.is_transpose:
-            yield user.result, user.order
-
-
-def _dot_operand_of(value: Value) -> DotOperand | None:
-    for user in value.users:
-        if user.changes_layout and isinstance(user.result.type.layout, DotOperand):
-            return user.result.type.layout
-    return None
 
 
 def _fold_conversions(

@@ -15,33 +15,37 @@ and no thread computes addresses.
 
 Rules
 -----
-TILES       that only ``wgmma`` reads, in the order and with the swizzle that it wants.
+TILES       that only ``wgmma`` reads, in the order and with the swizzle that it wants; or threads, which make
+            its left operand of them, where a swizzle of TMA keeps their reads apart (``ring_layouts.py``).
 VECTORS     that are loaded beside such tiles and do not say where others are: a box of one row, without a
-            swizzle, which threads read. It is a multiple of 128 bytes, as each of its buffers must begin
-            at one.
+            swizzle, which threads read.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import ALLOCATES, UNORDERED
-from ptxforge.ir.ops.arith import AddI, MulI
+from ptxforge.ir.ops.arith import AddI, MulI, ShrSI
 from ptxforge.ir.ops.cast import ExtSI, TruncI
 from ptxforge.ir.ops.control import loops_around
 from ptxforge.ir.ops.mbarrier import TensorLoad
 from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex
 from ptxforge.ir.ops.tensor_map import MakeTensorMap, MapWorkspace, ReleaseWorkspace
+from ptxforge.layouts.boxes import CHUNK_BYTES
+from ptxforge.layouts.linear import log2_exact
 from ptxforge.layouts.panels import Panels
 from ptxforge.layouts.shared import InSharedMemory, Shared
 from ptxforge.passes.analysis.linear_forms import NotLinear, Polynomial
 from ptxforge.passes.analysis.rectangles import Rectangle, Rectangles, entry_of, place_of
 from ptxforge.passes.analysis.roots import root_of
-from ptxforge.support import dtypes, machine
+from ptxforge.passes.ring_layouts import layout_of_boxes
+from ptxforge.support import dtypes
 from ptxforge.support.worklist import each_once
 
 MOST_ROWS = 256
@@ -92,10 +96,8 @@ class TensorLoads:
         """Raises :class:`NotLinear`."""
         if is_vector(load):
             return self._vector(load)
-        users = load.result.users
-        layouts = {user.result.type.layout if ALLOCATES in user.traits else None for user in users}
-        layout = layouts.pop() if len(layouts) == 1 else None
-        if not isinstance(layout, Panels):
+        layout = layout_of_boxes(load)
+        if layout is None:
             raise NotLinear("its tile is not only for the tensor cores")
         found = self.rectangles.of(load)
         self._check_writes(load, found)
@@ -115,8 +117,8 @@ class TensorLoads:
             raise NotLinear("a vector beside no tile that TMA copies")
         if _reaches_a_load(load.result):
             raise NotLinear("a vector that says where others are loaded")
-        if type.shape[0] > MOST_ROWS or type.bytes % machine.BUFFER_ALIGNMENT:
-            raise NotLinear("a vector of no multiple of 128 bytes, or longer than a box")
+        if type.shape[0] > MOST_ROWS or type.bytes % CHUNK_BYTES:
+            raise NotLinear("a vector of no multiple of 16 bytes, or longer than a box")
         if type.element is T.I1 or not isinstance(type.element, T.ScalarType):
             raise NotLinear(f"a vector of {type.element}")
         found = self.rectangles.of(load)
@@ -292,6 +294,10 @@ class Recorder:
         return op
 
     def polynomial(self, p: Polynomial, type: T.ScalarType = T.I32) -> Value:
+        parts = math.lcm(*(coefficient.denominator for coefficient in p.values()))
+        if parts > 1:  # the sum is a multiple of it
+            whole = self.polynomial({monomial: int(c * parts) for monomial, c in p.items()}, type)
+            return self.create(ShrSI, whole, self._constant(log2_exact(parts), type)).result
         total = None
         for monomial, coefficient in p.items():
             term = self._product(monomial, coefficient, type)

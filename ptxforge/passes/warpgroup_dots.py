@@ -79,6 +79,8 @@ def use_warpgroups(dot: Dot, num_warps: int, in_chain: bool) -> bool:
         return False
     if dot.a.type.shape[1] * dot.a.type.element.bits < 8 * wgmma.K_BYTES:
         return False
+    if left is None and _lies_along_m(dot.a):
+        layout = wgmma.with_rows_apart(layout)
     _replace(dot, layout, left, right)
     return True
 
@@ -151,6 +153,18 @@ def _why_not_in_memory(dot: Dot, layout: Mma, in_chain: bool) -> str:
 def _may_be_in_registers(value: Value) -> bool:
     """See LEFT."""
     return _loaded(value) is None or value.type.element.bits == 32
+
+
+def _lies_along_m(value: Value) -> bool:
+    """Whether a left operand was loaded from where m is fastest; see LEFT."""
+    found = _loaded(value)
+    if found is None:
+        return False
+    load, transposes = found
+    fastest = load.result.type.layout.order[0]
+    for transpose in transposes:
+        fastest = transpose.order.index(fastest)
+    return fastest == 0
 
 
 def _has_type(dot: Dot) -> bool:

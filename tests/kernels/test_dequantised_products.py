@@ -58,6 +58,7 @@ def test_weights_stay_on_their_way_through_registers(one, assemble):
     assemble(artifact.ptx)
     (product,) = [r.message for r in artifact.remarks if r.kind == "product"]
     assert "wgmma" in product and "in flight across iterations" in product
+    assert {recipe.base for recipe in artifact.tensor_maps} >= {"a", "w", "scales"}
     assert not [r for r in artifact.remarks if r.kind == "not-pipelined"]
     body = artifact.ptx[artifact.ptx.index("wgmma.wait_group") :]
     assert "cvt.rn.bf16.u32" not in artifact.ptx
@@ -252,3 +253,35 @@ def test_small_integers_need_no_conversion(kind, source, target):
     subtractions = len(re.findall(r"\bsub\.(rn\.)?(f16|bf16) ", artifact.ptx))
     subtractions += 2 * len(re.findall(r"\bsub\.f16x2 ", artifact.ptx))
     assert subtractions == halves // 32
+
+
+# -- counters of another unit than the tiles' -------------------------------------------------------------
+
+
+@ptxforge.jit
+def counted_otherwise(a, b, c, M, N, K, UNIT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+                      BK: tl.constexpr):  # fmt: skip
+    """c = a @ b; the loop counts UNIT for each index along k."""
+    i = tl.program_id(0) * BM + tl.arange(0, BM)
+    j = tl.program_id(1) * BN + tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    left, right = a + i[:, None] * K + k[None, :], b + k[:, None] * N + j[None, :]
+    acc = tl.zeros((BM, BN), tl.float32)
+    for _ in range(0, UNIT * K, UNIT * BK):
+        acc = tl.dot(tl.load(left), tl.load(right), acc)
+        left += BK
+        right += BK * N
+    tl.store(c + i[:, None] * N + j[None, :], acc)
+
+
+@pytest.mark.parametrize("unit", [1, 2, 3, 8])
+def test_counters_of_another_unit(execute, unit):
+    """Tiles begin at a share of the counter, in columns as in rows; of thirds, pointers walk."""
+    rng = np.random.default_rng(unit)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((64, 192), (192, 128)))
+    arguments = [a, b, np.zeros((64, 128), np.float32), 64, 128, 192]
+    blocks = {"UNIT": unit, "BM": 64, "BN": 64, "BK": 64}
+    for (c,) in execute(counted_otherwise, (1, 2), arguments, blocks, [2], num_warps=4, num_stages=3):
+        np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
+    bases = {recipe.base for recipe in counted_otherwise.variants[-1].artifact.tensor_maps}
+    assert bases == (set() if unit == 3 else {"a", "b"})

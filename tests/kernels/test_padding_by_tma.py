@@ -126,8 +126,8 @@ def test_by_pointers(execute, what, k):
     arguments = [x, y, scales, np.ones((128, 64), np.float32), m, n, k]
     for (out,) in execute(scaled, (2, 1), arguments, TILE | {"WHAT": what}, outputs=[3], num_warps=4):
         np.testing.assert_array_equal(out, expected)
-    found = paddings(compiled(scaled, scales="*fp32:16", WHAT=what))  # threads compute with x
-    assert found == {name: "nan" if name == what else "zero" for name in ("y", "scales")}
+    found = paddings(compiled(scaled, scales="*fp32:16", WHAT=what))
+    assert found == {name: "nan" if name == what else "zero" for name in ("x", "y", "scales")}
 
 
 def test_bytes_have_no_nan():
@@ -135,7 +135,8 @@ def test_bytes_have_no_nan():
     by_what = {
         what: paddings(compiled(scaled, "fp8e5", scales="*fp32:16", WHAT=what, BK=64)) for what in ("", "y")
     }
-    assert by_what == {"": {"y": "zero", "scales": "zero"}, "y": {}}
+    both = {"x": "zero", "scales": "zero"}
+    assert by_what == {"": both | {"y": "zero"}, "y": both}
 
 
 @ptxforge.jit

@@ -34,7 +34,7 @@ def said(name: str, target: str = "sm_90a") -> list[str]:
      "128x128x32 by wgmma m64n128k16, 1 warpgroup; left by threads, 2 stages; right by threads, 2 stages; "
      "in flight across iterations; 128 registers of sums in a thread"),
     ("bf16-i8-NT-128-128-64-w8-s3", "sm_90a",
-     "2 of 128x128x32 by wgmma m64n128k16, 2 warpgroups; left by cp.async, 3 stages, through registers; "
+     "2 of 128x128x32 by wgmma m64n128k16, 2 warpgroups; left by TMA, 3 stages, through registers; "
      "right by TMA, 3 stages; in flight across iterations; 64 registers of sums in a thread"),
 ])  # fmt: skip
 def test_benchmarks(name, target, wanted):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
 from ptxforge.ir.ops.control import For
@@ -31,6 +33,19 @@ def test_a_counter():
     function = loop.parent.parent
     step = function.arguments[1]
     assert [set(m) for m in forms.scalar(x)] == [{loop.induction, step}]
+
+
+@pytest.mark.parametrize(("step", "grows", "share"), [
+    (64, 32, Fraction(1, 2)), (64, 96, Fraction(3, 2)), (64, 128, 2), (96, 32, None),
+])  # fmt: skip
+def test_steps_of_a_share(step, grows, share):
+    """What grows by half of the counter's step is half of it; of thirds there are no multiples in binary."""
+    body = f"%g = constant {{value = {grows}}} : i32\n    %z = addi %x, %g : i32"
+    text = LOOP.format(body=body, yielded="%z, %d").replace("step %one", "step %step")
+    text = text.replace("  %r, %s", f"  %step = constant {{value = {step}}} : i32\n  %r, %s")
+    (loop,) = parse_function(text).walk(For)
+    x = loop.carried[0]
+    assert LinearForms().scalar(x) == ({(x,): 1} if share is None else {(loop.induction,): share})
 
 
 @pytest.mark.parametrize(("body", "yielded"), [

@@ -125,7 +125,7 @@ class _Block(NamedTuple):
 def _blocks(total: LinearLayout, layout: Mma, per_word: int) -> tuple[_Block, ...]:
     """A thread's words, by instruction: rows of 8 columns, each two neighbours in row 0 and two in row 8
     (PTX ISA, "wgmma.mma_async: Accumulator D")."""
-    place = {total.unflatten(flat): register for register, flat in enumerate(register_constants(total))}
+    place = _places(total, layout)
     columns = wgmma.columns_of_instruction(layout)
     blocks = []
     for row, column in sorted(at for at in place if at[0] % 16 == 0 and at[1] % columns == 0):
@@ -203,7 +203,7 @@ class _Registers:
         self.b: Builder = ctx.b
         self.element = op.a.type.element
         self.entries, self.is_copied = ctx.get(op.a), op.copies_left
-        self.place = _places(linear_of(op.a.type))
+        self.place = _places(linear_of(op.a.type), op.a.type.layout.parent)
         self.found: dict[tuple[int, int], tuple[Register, ...]] = {}
 
     def prepare(self, blocks: tuple[_Block, ...], steps: range) -> None:
@@ -238,10 +238,14 @@ class _Registers:
 
 
 @lru_cache(maxsize=64)
-def _places(layout: LinearLayout) -> dict[tuple[int, ...], int]:
-    """The register that holds an element (the first one), by its place, of a group's first thread."""
-    held = enumerate(register_constants(layout))
-    return {layout.unflatten(flat): register for register, flat in reversed(list(held))}
+def _places(layout: LinearLayout, mma: Mma) -> dict[tuple[int, int], int]:
+    """The register that holds an element (the first one), by its place, of a group's first thread; rows as
+    instructions count them."""
+    found: dict[tuple[int, int], int] = {}
+    for register, flat in enumerate(register_constants(layout)):
+        row, column = layout.unflatten(flat)
+        found.setdefault((mma.as_counted(0, row), column), register)
+    return found
 
 
 def _template(op: ops.DotAsync, left, right, words: int) -> str:

@@ -18,6 +18,8 @@ class Product(Operation):
     """Base of matrix products: ``a @ b`` is added to ``c``, which may be a flight of accumulators."""
 
     input_precision = ""
+    is_later_part = False
+    """Whether it goes on with a sum that another part of the same product has begun."""
 
     @property
     def sums(self) -> T.TensorType:

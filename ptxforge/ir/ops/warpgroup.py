@@ -73,11 +73,18 @@ class DotAsync(Product):
         op = self.c.defining_op
         return op if isinstance(op, DotBegin) else None
 
+    @property
+    def is_later_part(self) -> bool:
+        return isinstance(self.c.defining_op, DotAsync)
+
     def check(self):
         a, b, c = self.a.type, self.b.type, self.c.type.tensor
         fits = len(a.shape) == 2 and a.shape[1] == b.shape[0] and c.shape == (a.shape[0], b.shape[1])
         if not fits:
             raise VerificationError(f"'dot_async' of {a}, {b} and {c}: shapes do not fit")
+        layout = c.layout
+        if isinstance(a, T.MemDescType) and isinstance(layout, Mma) and layout.is_interleaved:
+            raise VerificationError(f"'dot_async' of {a}: only rows in registers are dealt out")
 
     def result_dim(self, index, dim):
         return dim if index in (2, dim) else None

@@ -6,7 +6,8 @@
 A polynomial maps monomials (products of scalar values that are no sums or products themselves) to integer
 coefficients. What a loop carries and advances by the same in every iteration is written through the loop's
 own counter: a pointer that begins at ``p`` and grows by ``64·s`` with each ``%k`` of step 1 is
-``p + (k - lower)·64·s``.
+``p + (k - lower)·64·s``. Where ``%k`` has a step of 64 and the pointer grows by 32, that is
+``p + (k - lower)·½``: such coefficients are fractions, of which the sum is a whole number.
 
 As everywhere, sums and products that number elements are taken not to wrap.
 """
@@ -14,6 +15,7 @@ As everywhere, sums and products that number elements are taken not to wrap.
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 
 import attrs
 
@@ -28,7 +30,7 @@ from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, MakeRange, Sp
 from ptxforge.passes.analysis.sign import is_nonnegative
 
 Monomial = tuple[Value, ...]
-Polynomial = dict[Monomial, int]
+Polynomial = dict[Monomial, int | Fraction]
 
 
 class NotLinear(Exception):
@@ -65,6 +67,14 @@ def add(x: Polynomial, y: Polynomial, factor: int = 1) -> Polynomial:
     for monomial, coefficient in y.items():
         total[monomial] = total.get(monomial, 0) + factor * coefficient
     return {monomial: c for monomial, c in total.items() if c}
+
+
+def share_of(coefficient: int | Fraction, parts: int) -> int | Fraction | None:
+    """``coefficient / parts``; ``None`` if that is a fraction whose denominator is no power of 2."""
+    share = Fraction(coefficient, parts)
+    if share.denominator == 1:
+        return share.numerator
+    return share if share.denominator & share.denominator - 1 == 0 else None
 
 
 def multiply(x: Polynomial, y: Polynomial) -> Polynomial:
@@ -177,10 +187,13 @@ class LinearForms:
         if any(is_inside(v, loop) for monomial in step for v in monomial):
             return None
         stride = self.scalar(loop.step)
-        if set(stride) != {()} or any(c % stride[()] for c in step.values()):
+        if set(stride) != {()}:
+            return None
+        shares = {monomial: share_of(c, stride[()]) for monomial, c in step.items()}
+        if None in shares.values():
             return None
         counted = add({(loop.induction,): 1}, self.scalar(loop.lower), -1)
-        return multiply(counted, {monomial: c // stride[()] for monomial, c in step.items()})
+        return multiply(counted, shares)
 
     def _forget(self, loop: For) -> None:
         """Forget what was computed inside a loop while its carried values stood for themselves."""

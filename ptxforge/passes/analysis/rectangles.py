@@ -59,6 +59,7 @@ from ptxforge.passes.analysis.linear_forms import (
     add,
     constant,
     multiply,
+    share_of,
 )
 from ptxforge.passes.analysis.pipelined_loads import is_nan, is_zero
 from ptxforge.support.worklist import each_once
@@ -236,8 +237,9 @@ class Rectangles:
         for monomial, coefficient in start.items():
             key = tuple(v for v in monomial if v in (row_key or ()) or self._is_parameter(v))
             rest = tuple(v for v in monomial if v not in key)
-            if key == row_key and coefficient % row_step == 0:
-                key, coefficient = _ROWS, coefficient // row_step
+            rows = share_of(coefficient, row_step) if key == row_key else None
+            if rows is not None and (rows.denominator == 1 or coefficient.denominator > 1):
+                key, coefficient = _ROWS, rows
             groups[key] = add(groups.get(key, {}), {rest: coefficient})
         return groups
 
@@ -263,8 +265,9 @@ class Rectangles:
         """A size without ``max(…, 0)``: no tensor map has a size below 1, so that such a launch reads by
         pointers. Raises :class:`NotLinear` for what may be none."""
         size = self._unclamped(given)
-        is_launched = all(self._is_parameter(v) for monomial in size for v in monomial)
-        if not (is_launched or self.in_kernel):
+        is_whole = all(coefficient.denominator == 1 for coefficient in size.values())
+        is_launched = is_whole and all(self._is_parameter(v) for monomial in size for v in monomial)
+        if not is_whole or not (is_launched or self.in_kernel):
             raise NotLinear("a mask's bound is not the same in the whole tensor")
         if not is_launched and any(v.type is T.I64 for monomial in size for v in monomial):
             raise NotLinear("a mask's bound may need more than 32 bits")
@@ -481,7 +484,8 @@ def _divides(value: Value, forms: LinearForms) -> int:
     if not loop.is_counted or value.index:
         return 1
     terms = [item for bound in (loop.lower, loop.step) for item in forms.scalar(bound).items()]
-    return math.gcd(*(c * _divisor(monomial, forms) for monomial, c in terms)) or 1
+    numbers = [c * _divisor(monomial, forms) for monomial, c in terms]
+    return math.gcd(*map(int, numbers)) or 1 if all(n.denominator == 1 for n in numbers) else 1
 
 
 def _followed(user: Operation, index: int, dim: int) -> list[tuple[Value, int]]:

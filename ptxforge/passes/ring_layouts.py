@@ -1,0 +1,140 @@
+"""How a tile lies in the buffers of a ring: so that those who read it meet no conflicts of banks.
+
+    who reads                                     threads copy                   TMA copies
+    ---------                                     ------------                   ----------
+    ``wgmma``, from shared memory                 the panels that it wants       the same
+    threads, for an operand of ``mma.sync``       ``swizzle_for_dot_operand``    nothing
+    threads, for an operand of FMA instructions   ``shared_for_fma_operand``     nothing
+    threads, for a left operand of ``wgmma``      ``swizzle_for_dot_operand``    panels, if reads are as fast
+    threads, a vector                             no swizzle                     the same
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Operation, Value
+from ptxforge.ir.definition import ALLOCATES, ELEMENTWISE, RELAYOUT
+from ptxforge.ir.ops.memory import Load
+from ptxforge.layouts.encodings import DotOperand, Mma
+from ptxforge.layouts.panels import SWIZZLES, Panels
+from ptxforge.layouts.product_steps import shared_for_fma_operand
+from ptxforge.layouts.shared import InSharedMemory, Shared
+from ptxforge.layouts.swizzle import panels_for_dot_operand, swizzle_for_dot_operand
+
+Order = tuple[int, ...]
+
+
+def layout_of_ring(load: Load) -> InSharedMemory:
+    """Of the buffers to which threads copy what ``load`` reads."""
+    type = load.result.type
+    for user in load.result.users:
+        if ALLOCATES in user.traits:
+            return user.result.type.layout
+    for view, order in _views(load.result):
+        consumer = _dot_operand_of(view)
+        if consumer is None:
+            continue
+        seen = view.type
+        if isinstance(consumer.parent, Mma):
+            layout = swizzle_for_dot_operand(consumer, seen.shape, seen.layout.order, type.element.bits)
+        else:
+            layout = shared_for_fma_operand(consumer, seen.layout, seen.shape, type.element.bits)
+        return layout.permuted(_inverse(order))
+    found = _operand_through_registers(load)
+    if found is None:
+        return Shared(1, 1, 1, type.layout.order)
+    operand, order = found
+    if order is None:
+        return _swizzle_of_rows(type)
+    in_memory = tuple(order.index(d) for d in type.layout.order)
+    layout = swizzle_for_dot_operand(operand.layout, operand.shape, in_memory, type.element.bits)
+    return layout.permuted(_inverse(order))
+
+
+def layout_of_boxes(load: Load) -> InSharedMemory | None:
+    """Of the buffers to which TMA copies what ``load`` reads; ``None`` where tensor cores do not read it, or
+    not in an order in which TMA can leave it."""
+    type, users = load.result.type, load.result.users
+    if type.rank == 1:
+        return Shared(1, 1, 1, (0,))
+    layouts = {user.result.type.layout if ALLOCATES in user.traits else None for user in users}
+    if len(layouts) != 1:
+        return None
+    (layout,) = layouts
+    if layout is None:
+        return _panels_through_registers(load)
+    return layout if isinstance(layout, Panels) else None
+
+
+def _panels_through_registers(load: Load) -> Panels | None:
+    type, found = load.result.type, _operand_through_registers(load)
+    if found is None:
+        return None
+    operand, order = found
+    if order is None:
+        row = type.shape[type.layout.order[0]] * type.element.bits // 8
+        return Panels(row, type.element.bits, type.layout.order) if row in SWIZZLES else None
+    in_memory = tuple(order.index(d) for d in type.layout.order)
+    layout = panels_for_dot_operand(operand.layout, operand.shape, in_memory, type.element.bits)
+    return layout and layout.permuted(_inverse(order))
+
+
+def _inverse(order: Order) -> Order:
+    return tuple(order.index(d) for d in range(len(order)))
+
+
+def _operand_through_registers(load: Load) -> tuple[T.TensorType, Order | None] | None:
+    """The left operand of ``wgmma`` that is made of the tile in registers, by operations on elements and
+    transposes, with the order that makes its dimensions of the tile's; no order for one of two tiles that are
+    put together."""
+    type = load.result.type
+    work: list[tuple[Value, Order | None]] = [(load.result, tuple(range(len(type.shape))))]
+    seen = set()
+    while work:
+        value, order = work.pop()
+        layout = value.type.layout
+        parent = layout.parent if isinstance(layout, DotOperand) else None
+        if isinstance(parent, Mma) and parent.version[0] == 3:
+            return value.type, order
+        if value in seen:
+            continue
+        seen.add(value)
+        for user in value.users:
+            if user.is_transpose:
+                work.append((user.result, order and tuple(order[d] for d in user.order)))
+            elif user.changes_layout or (ELEMENTWISE in user.traits and len(user.results) == 1):
+                work.append((user.results[0], order))
+            elif RELAYOUT in user.traits and _is_put_together(user, value):
+                work.append((user.results[0], None))
+    return None
+
+
+def _is_put_together(op: Operation, tile: Value) -> bool:
+    """Whether the result of ``op`` has all elements of ``tile``, perhaps beside those of another one."""
+    return len(op.results) == 1 < tile.type.rank and op.results[0].type.numel >= tile.type.numel
+
+
+def _swizzle_of_rows(type: T.TensorType) -> Shared:
+    """Pieces of 16 bytes change places so that 8 rows, of which a warp reads a few bytes each, lie in all
+    banks."""
+    order, size = type.layout.order, type.element.bytes
+    row = type.shape[order[0]] * size
+    per_phase = max(1, 128 // row)
+    return Shared(max(1, 16 // size), per_phase, max(1, min(8 // per_phase, row // 16)), order)
+
+
+def _views(value: Value) -> Iterator[tuple[Value, Order]]:
+    """``value`` and its transposes, each with the order that makes it of ``value``."""
+    yield value, tuple(range(len(value.type.shape)))
+    for user in value.users:
+        if user.is_transpose:
+            yield user.result, user.order
+
+
+def _dot_operand_of(value: Value) -> DotOperand | None:
+    for user in value.users:
+        if user.changes_layout and isinstance(user.result.type.layout, DotOperand):
+            return user.result.type.layout
+    return None
