@@ -57,6 +57,8 @@ def layout_of_boxes(load: Load) -> InSharedMemory | None:
     """Of the buffers to which TMA copies what ``load`` reads; ``None`` where tensor cores do not read it, or
     not in an order in which TMA can leave it."""
     type, users = load.result.type, load.result.users
+    if not isinstance(type, T.TensorType):
+        return None
     if type.rank == 1:
         return Shared(1, 1, 1, (0,))
     layouts = {user.result.type.layout if ALLOCATES in user.traits else None for user in users}
