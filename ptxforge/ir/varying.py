@@ -14,7 +14,7 @@ from ptxforge.support.worklist import each_once
 
 
 def varying(function: Function) -> frozenset[Value]:
-    """The values that may differ between threads. Where one that a loop carries does, all of these do."""
+    """The values that may differ between threads. All that a loop carries may, where one value of it does."""
     sources = [op for op in function.walk(InlineAsm) if op.varies]
     work = [v for op in sources for v in op.results if not isinstance(v.type, T.TensorType)]
     found = []

@@ -41,7 +41,6 @@ from ptxforge.ir.definition import EXPENSIVE, PRODUCTS
 from ptxforge.ir.ops.arith import (
     AndI,
     CmpI,
-    Comparison,
     DivF,
     DivSI,
     DivUI,
@@ -104,11 +103,9 @@ def _reduce(op: Reduce) -> dict[str, object]:
 
 
 def _may_disagree(op: Reduce) -> bool:
-    """Whether two lanes that combine each other's values may get different ones, of two that compare as equal
-    say (no operation behind the comparison decides between these), and others than their owner need them."""
-    makers = [v.defining_op for v in op.combine.terminator.values if v.defining_op is not None]
-    leaves_ties = any(isinstance(v.defining_op, Comparison) for maker in makers for v in maker.operands)
-    return leaves_ties and not all(map(is_only_stored, op.results))
+    """Whether two lanes that combine each other's values may get different ones, and others than their owner
+    need them."""
+    return op.leaves_ties and not all(map(is_only_stored, op.results))
 
 
 def _is_butterfly_shorter(op: Reduce, bits: int) -> bool:

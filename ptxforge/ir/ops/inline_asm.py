@@ -170,7 +170,7 @@ class InlineAsm(Operation):
 
     @property
     def varies(self) -> bool:
-        """Whether threads may get other results of equal operands: names of special registers have a %."""
+        """Whether threads may get different results of equal operands: a special register's name has a %."""
         return not self.pure or "%" in self.text
 
 

@@ -18,6 +18,7 @@ from math import prod
 from ptxforge.ir import definition as D
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
+from ptxforge.ir.ops.arith import Comparison, Select
 from ptxforge.ir.warps import check_ranks
 from ptxforge.layouts import encodings, scratch
 from ptxforge.layouts.linear import LinearLayout
@@ -58,6 +59,14 @@ class Associative(Operation):
         a, b = block.arguments
         uses_both = len(first.operands) == 2 and set(first.operands) == {a, b} and not first.regions
         return first if uses_both and block.last.operands == first.results else None
+
+    @property
+    def leaves_ties(self) -> bool:
+        """Whether it takes either of two elements by a comparison of them alone: of equal ones the left one,
+        or the right one."""
+        taken = [value.defining_op for value in self.combine.terminator.values]
+        conditions = [op.condition.defining_op for op in taken if isinstance(op, Select)]
+        return any(isinstance(op, Comparison) for op in conditions)
 
     @property
     def combine_name(self) -> str:
