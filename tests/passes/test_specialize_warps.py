@@ -38,6 +38,8 @@ def by_table(
     j = tl.program_id(1) * BN + tl.arange(0, BN)
     k = tl.arange(0, BK)
     first = tl.load(c).to(tl.int32) * 16 if KIND == "table" else 0
+    if KIND == "table":
+        tl.assume(first >= 0)
     acc = tl.zeros((BM, BN), tl.float32)
     if KIND != "branch" or M > 64:
         for start in tl.range(0, K, BK, warp_specialize=True):
