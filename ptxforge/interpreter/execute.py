@@ -246,8 +246,8 @@ def _tensor_map(recipe: TensorMapRecipe, values: Mapping[str, Any]) -> TensorMap
     below = [name for name in recipe.nonnegative if number(name) < 0]
     if below:
         raise ArgumentError(
-            "is negative, and the kernel was compiled to read by a tensor map from there on; tensor_maps=False "
-            "compiles it for numbers of any sign",
+            "is negative, and the kernel was compiled to read by a tensor map from there on; "
+            "tensor_maps=False compiles it for numbers of any sign",
             below[0],
         )
     shape, strides = (
