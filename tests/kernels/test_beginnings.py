@@ -8,7 +8,10 @@ import pytest
 
 import ptxforge
 import ptxforge.language as tl
+from ptxforge import interpreter
 from ptxforge.driver.device_array import DeviceArray
+from ptxforge.ir.parser import parse_function
+from ptxforge.support.errors import ArgumentError
 
 TILE = {"BM": 64, "BN": 64, "BK": 32}
 SIDE = 64
@@ -102,6 +105,16 @@ def test_what_launches_ask():
 
 def test_the_gpu_ir_says_what_was_promised():
     assert "nonnegative" in compiled("assumed").asm["gpu"]
+
+
+def test_the_interpreter_takes_no_number_that_a_launch_refuses():
+    function = parse_function(compiled("asked").asm["gpu"])
+    whole, out = integers(SIDE, SIDE), np.zeros((SIDE, SIDE), np.float32)
+    arguments = {"x": whole, "y": whole, "out": out, "firsts": np.zeros(1, np.int32), "depth": SIDE}
+    interpreter.run(function, (1,), arguments | {"first": 1})
+    np.testing.assert_array_equal(out, whole[:, :32].astype(np.float32) @ whole[32:].astype(np.float32))
+    with pytest.raises(ArgumentError, match="is negative"):
+        interpreter.run(function, (1,), arguments | {"first": -1})
 
 
 @ptxforge.jit
