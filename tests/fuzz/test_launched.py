@@ -104,7 +104,7 @@ _ARITHMETIC = re.compile(
 
 
 @pytest.mark.parametrize(
-    "kind, seed", [*(("attentions", s) for s in (0, 3, 14)), *(("loops", s) for s in (3, 5, 15, 23))]
+    "kind, seed", [*(("attentions", s) for s in (0, 3, 23)), *(("loops", s) for s in (3, 5, 15, 23))]
 )
 def test_tensor_maps_change_no_bit(kind, seed, tmp_path, devices):
     """Tiles by TMA, and by what threads copy, of numbers whose sums are rounded."""

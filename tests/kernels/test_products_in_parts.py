@@ -116,10 +116,14 @@ def test_parts_follow_each_other(left, right, block, widen, assemble):
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 5])
 def test_programs_that_walk_over_tiles(few, execute, steps):
-    """The first copies of the next tile start while the last parts of this one multiply."""
     a, b, c = draw(512, 256, 64 * steps, ml_dtypes.bfloat16, np.int8)
     run(execute, a, b, c, 64 * steps, (256, 128, 64), widen="b", num_warps=8)
-    artifact = product.variants[-1].artifact
+
+
+def test_copies_of_the_next_tile(assemble):
+    """They start while the last parts of this one multiply."""
+    artifact = compiled("bf16", "i8", "i32:16", (256, 128, 64), "b", num_warps=8)
+    assemble(artifact.ptx)
     assert any(r.kind == "persistent" for r in artifact.remarks)
     inner = artifact.ptx[artifact.ptx.rindex("wgmma.commit_group") :]
     assert inner.index("cp.async.bulk.tensor") < inner.index("wgmma.wait_group.sync.aligned 0")
