@@ -58,6 +58,7 @@ from ptxforge.ir.ops.shared import AsyncWait, LocalAlloc
 from ptxforge.ir.warps import scratch_of
 from ptxforge.passes.analysis.roots import root_of_access
 from ptxforge.passes.expand_loops import expand_loop
+from ptxforge.passes.stage_boxes import least_bytes
 from ptxforge.support.target import Target
 from ptxforge.support.worklist import each_once
 
@@ -158,13 +159,13 @@ def _has_room(function: Function, target: Target, loop: For, ahead: set[Operatio
 
 
 def room_side_by_side(function: Function, target: Target) -> tuple[int, int]:
-    """The bytes of all buffers, and of the largest scratch area.
+    """The bytes of all buffers, and of the largest scratch area or of what is stored by TMA.
 
     Raises:
         StaysError: when shared memory has no room for both.
     """
     kept = sum(op.result.type.bytes for op in function.walk(LocalAlloc))
-    scratch = max(map(scratch_of, function.walk()), default=0)
+    scratch = max(least_bytes(function), *map(scratch_of, function.walk()))
     if kept + scratch > target.max_shared_bytes:
         raise StaysError(
             f"{kept} bytes of buffers and {scratch} of scratch have no room side by side; fewer stages or "

@@ -18,7 +18,8 @@ ALLOWED     The option ``persistent``, and tensor maps, for what launches the ke
 PRODUCT     One loop that adds up products by ``wgmma``, nothing else that loops; TMA copies all of its tiles.
 SINGLE      They leave no room for a second block on the multiprocessor, which would work while this one
             stores.
-ROOM        They and the scratch of the epilogue have room side by side: else nothing could start early.
+ROOM        They and the scratch of the epilogue, or what it stores by TMA, have room side by side: else
+            nothing could start early.
 APART       Programs do not wait for each other, nor does their number or order show: no atomics, volatile
             loads, barriers, prints, assertions or assembly; nothing asks for the number of programs.
 """
@@ -34,6 +35,7 @@ from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import GetNumPrograms, GetProgramId, Load
 from ptxforge.ir.warps import scratch_of
 from ptxforge.passes.analysis.kept import kept
+from ptxforge.passes.stage_boxes import least_bytes
 from ptxforge.passes.tensor_loads import TensorLoads
 from ptxforge.support import programs
 from ptxforge.support.target import Target
@@ -76,7 +78,7 @@ def _why_not(function: Function, loop: For, target: Target) -> str:
     buffers = bytes_of_tiles(function, loop)
     if not buffers:
         return _why_no_tiles(function, loop)
-    scratch = max(map(scratch_of, function.walk()), default=0)
+    scratch = max(least_bytes(function), *map(scratch_of, function.walk()))
     if buffers + scratch > target.max_shared_bytes:
         sizes = f"its tiles take {buffers} bytes, the exchange of its results {scratch}"
         return f"{sizes}, which have no room side by side; use smaller blocks or fewer num_stages"

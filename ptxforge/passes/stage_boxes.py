@@ -162,6 +162,12 @@ def _places(function: Function, stores: list[_Store], target: Target) -> list[_P
     return places
 
 
+def least_bytes(function: Function) -> int:
+    """Bytes without which nothing is stored by TMA while a ring of tiles is there: a panel of each tile that
+    can go in parts, others whole."""
+    return sum(_panel_type(op, _buffer_type(op)).bytes for op in function.walk(StoreBox))
+
+
 def _buffer_type(op: StoreBox) -> T.MemDescType:
     type, swizzle = op.value.type, op.map.attributes["swizzle"]
     layout = Panels(swizzle, type.element.bits, (1, 0)) if swizzle else Shared(1, 1, 1, (1, 0))
