@@ -302,6 +302,7 @@ LAUNCHES: dict[str, Callable[[], Launch]] = {
     "product of fp8": lambda: _product(
         128, 128, 128, (64, 64, 64), dtype=ml_dtypes.float8_e4m3fn, layout="NT"),
     "product of tf32": lambda: _product(128, 128, 96, (64, 64, 32), dtype=np.float32, layout="NT"),
+    "product of tf32 across k": lambda: _product(256, 128, 96, (128, 64, 32), dtype=np.float32, num_warps=8),
     "product of int8": _integer_product,
     "product of widened weights": _weights,
     "product with a warp that copies": lambda: _specialized(specialized.product),
