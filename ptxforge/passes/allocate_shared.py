@@ -313,4 +313,6 @@ def requests_of(function: Function) -> list[Request]:
     for request in requests:
         name = "offset" if ALLOCATES in request.op.traits else "scratch_offset"
         request.offset = request.op.attributes[name]
+        if ALLOCATES in request.op.traits:
+            request.size = request.op.result.type.bytes  # without what others have of its pitch
     return requests
