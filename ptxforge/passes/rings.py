@@ -150,9 +150,10 @@ class Rings:
         """The loop in front of which barriers are made."""
         return self.loop if self.around is None else self.around
 
-    def _buffer(self, type: T.TensorType, layout: InSharedMemory) -> Value:
+    def _buffer(self, type: T.TensorType, layout: InSharedMemory, by_tma: bool) -> Value:
+        """Memory for the tiles of one load. TMA writes where the alignment of its layout begins."""
         described = T.MemDescType((self.count, *type.shape), type.element, layout, mutable=True)
-        short = {"pitch": layout.alignment} if type.bytes < layout.alignment else {}
+        short = {"pitch": layout.alignment} if by_tma and type.bytes < layout.alignment else {}
         buffer = Builder.at(self.loop).create(LocalAlloc, result_types=[described], **short).result
         self.buffers.append(buffer)
         return buffer
@@ -187,7 +188,7 @@ class Rings:
         """``cp.async``: each thread copies some pieces."""
         type, use, stage = load.result.type, at + self.distance, self.stage
         copy_index, read_index = self._counter(at), self._counter(use)
-        buffer = self._buffer(type, layout_of_ring(load))
+        buffer = self._buffer(type, layout_of_ring(load), by_tma=False)
         b = Builder.at(load)
         slot = b.create(MemDescIndex, buffer, copy_index)
         kept = {k: v for k, v in load.attributes.items() if k == "vector"}
@@ -224,7 +225,7 @@ class Rings:
         use, stage = at + self.distance, self.stage
         copy_index, read_index, phase = self._counter(at), self._counter(use), self._phase(use)
         layout = layout_of_boxes(load)
-        buffer = self._buffer(load.result.type, layout)
+        buffer = self._buffer(load.result.type, layout, by_tma=True)
         if self.group[load] in self._expected:
             self._beside(load, rectangle, at, buffer)
             return
