@@ -6,6 +6,7 @@ joined of what each of them brings; through a loop it goes until a further itera
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import reduce
 from typing import Generic, TypeVar
@@ -16,17 +17,17 @@ from ptxforge.ir.ops.control import Loop, Structured
 State = TypeVar("State")
 
 
-class Paths(Generic[State]):
+class Paths(ABC, Generic[State]):
     """One walk. A subclass says what an operation makes of a state, and what two states make where paths
     meet: no less than each of them, or a loop has no end."""
 
     def step(self, op: Operation, state: State) -> State:
-        """The state behind ``op``, which has no regions."""
-        raise NotImplementedError
+        """The state behind ``op``, which has no regions: the same, unless a subclass says otherwise."""
+        return state
 
+    @abstractmethod
     def join(self, some: State, others: State) -> State:
         """What is known behind two paths of which one was taken."""
-        raise NotImplementedError
 
     def passed(self, state: State, values: Sequence[Value], names: Sequence[Value]) -> State:
         """The state where control flow has passed ``values`` on, which have new ``names`` now."""

@@ -19,7 +19,7 @@ from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.definition import ALLOCATES, ELEMENTWISE, RELAYOUT
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load
-from ptxforge.ir.ops.tensor_store import StoreBox
+from ptxforge.layouts.cta import permuted_order
 from ptxforge.layouts.encodings import DotOperand, Mma
 from ptxforge.layouts.panels import SWIZZLES, Panels
 from ptxforge.layouts.product_steps import shared_for_fma_operand
@@ -52,7 +52,7 @@ def layout_of_ring(load: Load) -> InSharedMemory:
     operand, order = found
     if order is None:
         return _swizzle_of_rows(type)
-    in_memory = tuple(order.index(d) for d in type.layout.order)
+    in_memory = permuted_order(type.layout.order, order)
     layout = swizzle_for_dot_operand(operand.layout, operand.shape, in_memory, type.element.bits)
     return layout.permuted(_inverse(order))
 
@@ -76,11 +76,9 @@ def layout_of_boxes(load: Load) -> InSharedMemory | None:
 
 def is_box_for_threads(load: Load) -> bool:
     """Whether ``load`` reads, through a descriptor, what threads want in a loop without products, and TMA is
-    to copy that: where results leave by TMA, too."""
+    to copy that."""
     loop, type = load.parent_op, load.result.type
-    if not (load.boxed and loop is not None and loop.is_counted):
-        return False
-    if not (machine.BOXES_FOR_THREADS or any(loop.body.of(StoreBox))):
+    if not (machine.BOXES_FOR_THREADS and load.boxed and loop is not None and loop.is_counted):
         return False
     is_for_threads = not any(ALLOCATES in user.traits for user in load.result.users)
     is_number = isinstance(type.element, T.ScalarType) and type.element is not T.I1
@@ -95,13 +93,13 @@ def _panels_through_registers(load: Load) -> Panels | None:
     if order is None:
         row = type.shape[type.layout.order[0]] * type.element.bits // 8
         return Panels(row, type.element.bits, type.layout.order) if row in SWIZZLES else None
-    in_memory = tuple(order.index(d) for d in type.layout.order)
+    in_memory = permuted_order(type.layout.order, order)
     layout = panels_for_dot_operand(operand.layout, operand.shape, in_memory, type.element.bits)
     return layout and layout.permuted(_inverse(order))
 
 
 def _inverse(order: Order) -> Order:
-    return tuple(order.index(d) for d in range(len(order)))
+    return permuted_order(range(len(order)), order)
 
 
 def _operand_through_registers(load: Load) -> tuple[T.TensorType, Order | None] | None:

@@ -56,6 +56,7 @@ from ptxforge.ir.ops.shared import LocalAlloc, MemDescTrans
 from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts import wgmma
+from ptxforge.layouts.cta import permuted_order
 from ptxforge.layouts.encodings import DotOperand, Mma
 from ptxforge.layouts.linear import LayoutError
 from ptxforge.layouts.mma_families import WGMMA, find_family
@@ -160,11 +161,7 @@ def _lies_along_m(value: Value) -> bool:
     found = _loaded(value)
     if found is None:
         return False
-    load, transposes = found
-    fastest = load.result.type.layout.order[0]
-    for transpose in transposes:
-        fastest = transpose.order.index(fastest)
-    return fastest == 0
+    return _order_in_memory(*found)[0] == 0
 
 
 def _has_type(dot: Dot) -> bool:
@@ -180,6 +177,14 @@ def _loaded(value: Value) -> tuple[Load, list[Trans]] | None:
     """The load whose elements ``value`` has, and the transposes on the way, the load's user first."""
     op, transposes = _origin(value)
     return (op, transposes) if isinstance(op, Load) else None
+
+
+def _order_in_memory(load: Load, transposes: list[Trans]) -> tuple[int, ...]:
+    """The dimensions of what the ``transposes`` make of a tile, fastest in memory first."""
+    order = load.result.type.layout.order
+    for transpose in transposes:
+        order = permuted_order(order, transpose.order)
+    return order
 
 
 def _origin(value: Value) -> tuple[Operation | None, list[Trans]]:
@@ -220,9 +225,7 @@ def _in_memory(value: Value, k_dim: int, layout: Mma, is_transposed: bool = Fals
     if found is None:
         return None
     load, transposes = found
-    order = load.result.type.layout.order
-    for transpose in transposes:
-        order = tuple(transpose.order.index(d) for d in order)
+    order = _order_in_memory(load, transposes)
     columns = wgmma.ROWS if k_dim == 1 else wgmma.columns_of_instruction(layout)
     shape = value.type.shape
     if is_transposed:
