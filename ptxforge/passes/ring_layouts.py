@@ -19,6 +19,7 @@ from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.definition import ALLOCATES, ELEMENTWISE, RELAYOUT
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load
+from ptxforge.ir.ops.tensor_store import StoreBox
 from ptxforge.layouts.cta import permuted_order
 from ptxforge.layouts.encodings import DotOperand, Mma
 from ptxforge.layouts.panels import SWIZZLES, Panels
@@ -76,9 +77,11 @@ def layout_of_boxes(load: Load) -> InSharedMemory | None:
 
 def is_box_for_threads(load: Load) -> bool:
     """Whether ``load`` reads, through a descriptor, what threads want in a loop without products, and TMA is
-    to copy that."""
+    to copy that: where results leave by TMA, too."""
     loop, type = load.parent_op, load.result.type
-    if not (machine.BOXES_FOR_THREADS and load.boxed and loop is not None and loop.is_counted):
+    if not (load.boxed and loop is not None and loop.is_counted):
+        return False
+    if not (machine.BOXES_FOR_THREADS or any(loop.body.of(StoreBox))):
         return False
     is_for_threads = not any(ALLOCATES in user.traits for user in load.result.users)
     is_number = isinstance(type.element, T.ScalarType) and type.element is not T.I1

@@ -19,9 +19,9 @@ TILES       that only ``wgmma`` reads, in the order and with the swizzle that it
             its left operand of them, where a swizzle of TMA keeps their reads apart (``ring_layouts.py``).
 VECTORS     that are loaded beside such tiles and do not say where others are: a box of one row, without a
             swizzle, which threads read.
-BOXES       that are loaded through a descriptor in a loop without products, if
-            :data:`~ptxforge.support.machine.BOXES_FOR_THREADS` says so: rows behind each other, without a
-            swizzle, which threads read.
+BOXES       that are loaded through a descriptor in a loop without products, which stores such boxes itself
+            (or if :data:`~ptxforge.support.machine.BOXES_FOR_THREADS` says so): rows behind each other,
+            without a swizzle, which threads read.
 """
 
 from __future__ import annotations

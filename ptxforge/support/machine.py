@@ -89,7 +89,7 @@ BULK_STORE_BYTES = 512
 is not worth two barriers."""
 BOXES_FOR_THREADS = False
 """Whether TMA copies what loads through descriptors bring in loops without products, whose tiles threads
-read. Else threads copy it, each in several pieces."""
+read, also where the loop stores nothing by TMA. Else threads copy it, each in several pieces."""
 ASYNC_COPY_BYTES = 4
 """Bytes of the smallest asynchronous copy of one thread; others are of 8 and 16."""
 GUARDED_VECTORS = 32
