@@ -184,9 +184,8 @@ class Builder:
         key = (syntax, operands)
         found = self._numbers.get(key)
         if found is None:
-            found = tuple(self.several(kinds))
-            self.code.append(Instruction(syntax, (*found, *operands), PURE, self.location, self.why))
-            self._numbers[key] = found
+            found = self._numbers[key] = (*self.several(kinds),)
+            self.code.append(Instruction(syntax, found + operands, PURE, self.location, self.why))
         return found
 
     def either_way(self, syntax: str, kind: str, x: Register, y: Register) -> Register:
