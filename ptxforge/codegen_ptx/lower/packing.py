@@ -45,6 +45,8 @@ def pack(b: Builder, elements: Sequence, element: T.Type):
     """The 32-bit word of 32/bits elements, lowest first: a register or a constant."""
     if element.bits == 32:
         return b.plain(elements[0])
+    if (known := b.known(("pack", (*elements,)))) is not None:
+        return known
     if isinstance(elements[0], int) and all(isinstance(x, int) for x in elements):
         mask = (1 << element.bits) - 1
         word = sum((x & mask) << element.bits * i for i, x in enumerate(elements))
