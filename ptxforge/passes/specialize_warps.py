@@ -23,9 +23,8 @@ these are there already: ``chained_products.py``.)
 Rules
 -----
 ASKED FOR   ``tl.range(…, warp_specialize=True)`` on the loop or on the one around it, over tiles.
-CHAIN       Unasked: a chain of products in as many warps as ``machine.WARPS_THAT_LEND`` names; in eight only
-            if its tiles leave room for no other block on the multiprocessor. ``pipeline_loops`` asks then;
-            loops behind the chain follow. (Attention on an H200: ``docs/hopper.md``.)
+CHAIN       Of chains of products some ask unasked (``chained_products.py``, LENT); loops behind the chain
+            follow.
 RING        TMA copies all tiles of the loop into one ring, whose mbarriers are made before everything.
 SCALARS     Where copies begin is computed from parameters, the program's place and loop counters, by the
             producer for itself; nothing that was loaded.
