@@ -45,7 +45,7 @@ from ptxforge.ir.rewriter import constant_of
 from ptxforge.passes.dce import dce
 from ptxforge.passes.deal_out_tiles import is_made
 from ptxforge.passes.flatten_loops import hoist_scalars
-from ptxforge.passes.specialize_warps import set_registers
+from ptxforge.passes.group_registers import set_registers
 from ptxforge.passes.tensor_loads import pick, ring_of_barriers
 from ptxforge.support.machine import GROUPS_THAT_TAKE_TURNS as GROUPS
 from ptxforge.support.target import Target

@@ -63,7 +63,7 @@ from ptxforge.layouts.conversion import Nothing, Registers
 from ptxforge.layouts.encodings import DotOperand
 from ptxforge.passes.analysis.flights import Product, products_of, runs_ahead
 from ptxforge.passes.continued_rings import constant_extent, continue_ring
-from ptxforge.passes.specialize_warps import has_registers
+from ptxforge.passes.group_registers import has_registers
 from ptxforge.passes.tensor_loads import TensorLoads
 from ptxforge.support import machine
 from ptxforge.support.target import Target

@@ -87,11 +87,9 @@ def _why_not(function: Function, tiles: For, steps: For, target: Target) -> str:
         return "no product may run on into the next step, see disallow_acc_multi_buffer"
     if not _has_same_steps(tiles, steps):
         return "that they have equally many steps is not known in front of the loop"
-    return (
-        _why_not_apart(function, tiles)
-        or _why_not_single(function, steps, target)
-        or _why_not_counted(function, steps)
-    )
+    if not all(wait.until == "next" for wait in steps.body.of(DotWait)):
+        return "its product does not run on into the next step"
+    return _why_not_apart(function, tiles) or _why_not_single(function, steps, target)
 
 
 def is_made(tiles: For) -> bool:
@@ -150,25 +148,25 @@ def _why_not_single(function: Function, steps: For, target: Target) -> str:
         return "TMA does not copy what they are made of"
     if 2 * buffers <= target.max_shared_bytes:
         return "a second block has room on the multiprocessor, and multiplies while this one stores"
+    if _carries_places(function, steps):
+        return "where its copies begin is carried from step to step"
     if not _makes_room(function, buffers, target):
         return "two exchanges of results have no room beside the buffers"
     return ""
 
 
-def _why_not_counted(function: Function, steps: For) -> str:
-    """See RUNS ON and PLACES."""
-    if not all(wait.until == "next" for wait in steps.body.of(DotWait)):
-        return "its product does not run on into the next step"
+def _carries_places(function: Function, steps: For) -> bool:
+    """See PLACES."""
     by_tma, loads = kept(TensorLoads, function), list(steps.body.of(Load))
     by_tma.survey(loads)
     sums = [d.coordinate for load in loads for d in by_tma.rectangle(load).dimensions]
     work = [value for each in sums for monomial in each for value in monomial]
     for value in each_once(work):
         if value in steps.carried:
-            return "where its copies begin is carried from step to step"
+            return True
         if value.owner_block is steps.body and value.defining_op is not None:
             work += value.defining_op.operands
-    return ""
+    return False
 
 
 def _makes_room(function: Function, buffers: int, target: Target) -> bool:
