@@ -48,12 +48,18 @@ def pytest_configure(config: pytest.Config) -> None:
     _forms.watch()
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
     """The tests themselves stay to the end: garbage collections need not walk through them each time, and may
-    be rarer. (They took a tenth of the time.)"""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000)
+    be rarer."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(10_000)
 
 
 @pytest.fixture(autouse=True)
