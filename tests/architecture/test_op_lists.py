@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from ptxforge.ir import ops as _ops  # noqa: F401 - fills the registry
 from ptxforge.ir.definition import REGISTRY
+from tests.architecture.trees import tree_of
 
 ROOT = Path(__file__).parents[2] / "ptxforge"
 NO_IR = ("emulator", "language", "driver", "support")
@@ -99,7 +100,7 @@ def members(value: ast.expr) -> list[ast.expr]:
 
 def op_lists(path: Path) -> list[str]:
     """The names of a module's and its classes' collections of three or more operations."""
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     bodies = [tree.body, *(node.body for node in ast.walk(tree) if isinstance(node, ast.ClassDef))]
     return [
         name
@@ -172,7 +173,7 @@ def alternatives(kinds: ast.expr) -> list[ast.expr]:
 
 def asked_in(path: Path) -> list[ast.AST]:
     """The questions of a module, those by a name for several operations among them."""
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     values = list(assignments(tree))
     kinds = {
         name
