@@ -37,7 +37,7 @@ from collections.abc import Callable
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.definition import EXPENSIVE, PRODUCTS
+from ptxforge.ir.definition import EXPENSIVE, PRODUCTS, UNIFORM
 from ptxforge.ir.ops.arith import (
     AndI,
     CmpI,
@@ -222,14 +222,15 @@ def _is_crowded(function: Function) -> bool:
 
 
 def _remainder(op: RemSI | RemUI) -> dict[str, object]:
-    """Indices are taken modulo a size to keep them inside, where most are anyway: but not where the quotient
-    is used as well. And not in loops, whose schedule a branch would cut in two.
+    """Indices are taken modulo a size, one for all, to keep them inside, where most are anyway: but not where
+    the quotient is used as well. And not in loops, whose schedule a branch would cut in two.
 
     Of divisions of narrow numbers, or without signs, that are single instructions the assembler shares all
     that there is to share."""
     type_, bits = op.result.type, T.element_type(op.result.type).bits
     is_index = isinstance(type_, T.TensorType) and bits >= 32
-    is_apart = is_index and not any(isinstance(user, (DivSI, DivUI)) for user in op.lhs.users)
+    has_size = is_index and UNIFORM in getattr(op.rhs.defining_op, "traits", ())
+    is_apart = has_size and not any(isinstance(user, (DivSI, DivUI)) for user in op.lhs.users)
     is_long = bits >= (32 if type(op) is RemSI else 64)
     return {
         "mostly_inside": is_apart and not loops_around(op),
