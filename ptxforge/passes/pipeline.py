@@ -39,6 +39,7 @@ from ptxforge.passes.optimize_dot_operands import optimize_dot_operands
 from ptxforge.passes.optimize_thread_locality import optimize_thread_locality
 from ptxforge.passes.overlap_products import overlap_products
 from ptxforge.passes.own_loads import own_loads
+from ptxforge.passes.peel_loops import peel_loops
 from ptxforge.passes.persistent_programs import persistent_programs
 from ptxforge.passes.pipeline_loops import pipeline_loops
 from ptxforge.passes.place_maps import place_maps
@@ -98,6 +99,10 @@ TILE: tuple[Pass, ...] = (
     Pass(
         unroll_loops, "tile",
         why="after licm: what is invariant is outside by now",
+    ),
+    Pass(
+        peel_loops, "tile",
+        why="of loops that the row above leaves: in those that it writes out every iteration is by itself",
     ),
     Pass(
         canonicalize_pointers, "tile",

@@ -44,6 +44,7 @@ ASKED = {
     "passes/lower_descriptors.py": (1, "a box of which dimensions of size 1 are dropped"),
     "passes/optimize_dot_operands.py": (6, "matches what stands between a load and a product"),
     "passes/optimize_thread_locality.py": (3, "matches sums of rows that a loop adds up"),
+    "passes/peel_loops.py": (1, "matches branches on a comparison of the loop's counter"),
     "passes/predication.py": (3, "matches masks that compare with one bound"),
     "passes/rematerialization.py": (1, "what a load costs depends on its layout"),
     "passes/reorder_broadcast.py": (2, "matches what is broadcast"),
