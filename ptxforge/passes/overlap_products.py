@@ -12,11 +12,11 @@
     for … iter_args(%acc = %f) {
       async_wait {num = 1}
       %g = dot_async %a, %b, %acc
-      dot_wait {pending = 1}                                 the last iteration's product is finished
+      dot_wait %acc {stays = 1}                              the last iteration's product is finished
       barrier                                                … in all warps
       async_copy …
       yield %g }
-    %d = dot_wait %acc {pending = 0}
+    %d = dot_wait %acc
 
 Which products do, and in how many parts, ``products_in_flight.py`` has decided and written on them. Where
 some wait until their ``use``, see ``staggered_products.py``; for ``parts``, ``products_in_parts.py``.
@@ -85,12 +85,13 @@ def _overlap(function: Function, loop: For, products: list[Product]) -> None:
     for product in products:
         carry(loop, product, behind)
     op: Operation | None = last
+    before = [product.start.c for product in products]
     if waits_before is not None:
-        op = Builder.at(waits_before).create(DotWait, pending=0)
+        op = Builder.at(waits_before).create(DotWait, *before, stays=len(before))
     elif parts > 1:
         op = start_in_parts(loop, last, parts)
     else:
-        op = Builder.after(last).create(DotWait, pending=len(products))
+        op = Builder.after(last).create(DotWait, *before, stays=len(before))
     while op is not None and MEETING not in op.traits and op.effects.fills != COPIES:
         op = op.next
     if op is not None and op.effects.fills:

@@ -10,15 +10,15 @@
 
     %f = dot_begin %zero                                     (after)
     for … iter_args(%acc = %f) {
-      dot_wait {pending = 1}                                 the last iteration's first part is finished:
+      dot_wait %acc {but = 1, stays = 1}                     the last iteration's first part is finished:
       %x0 = local_load (first half of %a along k)            … its registers are free
       %g = dot_async %x0, (first half of %b), %acc
-      dot_wait {pending = 1}                                 the last iteration's second part is finished
+      dot_wait %g {but = 1, stays = 1}                       the last iteration's second part is finished
       %x1 = local_load (second half of %a along k)
       %h = dot_async %x1, (second half of %b), %g
       barrier; copies
       yield %h }
-    %d = dot_wait %acc {pending = 0}
+    %d = dot_wait %acc
 
 Registers may not change while tensor cores read them, and a second set of them would have to be moved from
 iteration to iteration. Of two parts one is always multiplying while the registers of the other are filled.
@@ -62,7 +62,7 @@ def start_in_parts(loop: For, start: DotAsync, parts: int) -> DotAsync:
     pieces = parts_of_left(start, parts)
     copies_left = any(cutter.held(piece, layout) for piece in pieces)
     for piece in pieces:
-        b.create(DotWait, pending=len(pieces) - 1)
+        b.create(DotWait, flight, but=len(pieces) - 1, stays=1)
         left = cutter.make(b, piece, layout)
         right = part_of_tile(b, start.b, (piece.first[1], 0), (piece.size[1], start.b.type.shape[1]))
         flight = b.value(DotAsync, left, right, flight, copies_left=copies_left, **signs)

@@ -28,7 +28,7 @@ Rules
 -----
 EARLY     A product that is ``early`` starts right behind the one before it, with the views of its tiles and
           the waits for these.
-SUMS      What runs on is waited for in the next iteration, by the first wait of that: groups finish in order.
+SUMS      What runs on is waited for in the next iteration, by the first wait of that.
 LAST      A product that is used goes before a sum that could start at once, if nobody waits between: that
           one is under way while threads work with what they waited for.
 COPIES    go into buffers that the last iteration's products have read, so they follow the first wait and a
@@ -70,11 +70,9 @@ def carry(loop: For, product: Product, place: Operation) -> None:
     product.total.replace_all_uses_with(product.start.result)
     product.wait.erase()
     behind = Builder.after(place)
-    if result.uses:
-        total = behind.create(DotWait, result, pending=0)
-        result.replace_all_uses_with(total.results[0], unless=lambda user: user is total)
-    else:
-        behind.create(DotWait, pending=0)
+    total = behind.create(DotWait, result, stays=int(not result.uses))
+    for landed in total.results:
+        result.replace_all_uses_with(landed, unless=lambda user: user is total)
 
 
 def stagger(loop: For, products: list[Product], sums: set[Product]) -> None:
@@ -88,7 +86,10 @@ def stagger(loop: For, products: list[Product], sums: set[Product]) -> None:
         if product in sums:
             carry(loop, product, loop)
     _sums_last([p for p in products if p in sums], {product.start for product in used})
-    _count_pending(loop, used)
+    head = next(loop.body.of(DotWait))
+    begun = [product.start.c for product in products if product in sums]
+    head.set_operands([*head.flights, *begun])
+    head.stays = len(begun)
     _copy_early(loop)
 
 
@@ -160,19 +161,6 @@ def _wait_late(loop: For, product: Product) -> None:
     users = {loop.body.ancestor_of(user) for user in product.total.users}
     first = next((op for op in loop.body.operations if op in users), loop.body.terminator)
     product.wait.move_before(first)
-
-
-def _count_pending(loop: For, products: list[Product]) -> None:
-    """Each wait leaves those groups unfinished that were started behind its own, and not waited for."""
-    unfinished: list[Operation] = []
-    by_wait = {product.wait: product.start for product in products}
-    for op in loop.body.operations:
-        if op.effects.reads_by == PRODUCTS:
-            unfinished.append(op)
-        if op in by_wait:
-            if by_wait[op] in unfinished:
-                del unfinished[: unfinished.index(by_wait[op]) + 1]
-            op.pending = len(unfinished)
 
 
 # -- copies ------------------------------------------------------------------------------------------------
