@@ -34,9 +34,9 @@ Asynchronous work
         on which the copies complete.
     15. What is started is waited for: some ``async_wait`` for copies of threads, a ``dot_wait`` that a flight
         reaches for products, a ``store_wait`` that its token reaches for what a store reads.
-    16. An ``async_wait``, ``dot_wait`` or ``store_wait`` leaves nothing under way that it names (where loops
-        have no schedule to carry out). What a store reads is neither written again nor freed, and the kernel does not
-        end, before a wait has left it behind, whichever way is taken.
+    16. An ``async_wait``, ``dot_wait`` or ``store_wait`` leaves nothing under way that it names (where no
+        loop has a schedule to carry out). What a store reads is neither written again nor freed, and the
+        kernel does not end, before a wait has left it behind, whichever way is taken.
 
 The verifier stops at the first fault. Its message cites the number and shows the function with a note at the
 operation.

@@ -104,7 +104,7 @@ class DotAsync(Product):
     shows_operand_types=True,
 )  # fmt: skip
 class DotWait(Operation):
-    """Wait until all products that were added to ``flights`` are finished, all but the newest ``but`` of each.
+    """Wait until all products that were added to ``flights`` are finished, but the newest ``but`` of each.
     The flights become tensors; the last ``stays`` of them do not: only what their products read is free then.
 
     Groups of products finish in the order in which they were started. How many of the newest groups may be
