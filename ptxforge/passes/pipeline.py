@@ -38,7 +38,6 @@ from ptxforge.passes.lower_descriptors import lower_descriptors
 from ptxforge.passes.manager import Pass, Stages, check_order, run_passes
 from ptxforge.passes.optimize_dot_operands import optimize_dot_operands
 from ptxforge.passes.optimize_thread_locality import optimize_thread_locality
-from ptxforge.passes.overlap_products import overlap_products
 from ptxforge.passes.own_loads import own_loads
 from ptxforge.passes.persistent_programs import persistent_programs
 from ptxforge.passes.pipeline_loops import pipeline_loops
@@ -211,12 +210,12 @@ GPU: tuple[Pass, ...] = (
     ),
     Pass(
         schedule_loops, "gpu", keeps=(TensorLoads,), requires=(LAYOUTS, VECTORS),
-        why="loads and their layouts are final; decides what the row below and overlap_products carry out",
+        why="loads and their layouts are final; decides what the row below carries out",
     ),
     Pass(
         pipeline_loops, "gpu", requires=(LAYOUTS, VECTORS),
-        why="what the schedule lets run ahead goes through shared memory; says of all operations of the loop "
-        "when they are done",
+        why="what the schedule lets run ahead goes through shared memory, what it lets run on is carried; says of "
+        "all operations of the loop when they are done",
     ),
     Pass(
         expand_loops, "gpu", requires=(LAYOUTS, VECTORS),
@@ -245,11 +244,6 @@ GPU: tuple[Pass, ...] = (
     Pass(
         dce, "gpu", settles=True,
         why="last cleaning; from here on nothing is made that is not used",
-    ),
-    Pass(
-        overlap_products, "gpu", requires=(LAYOUTS,),
-        why="carries out when products of loops end, whose buffers are there now; before places are given, "
-        "which depends on how long products read these",
     ),
     Pass(
         stage_boxes, "gpu", requires=(LAYOUTS,), when=lambda target: target.has_wgmma,

@@ -73,8 +73,10 @@ from ptxforge.passes.continued_rings import continuation_of
 from ptxforge.passes.expand_loops import is_of_copy
 from ptxforge.passes.multicast_loads import plan_multicasts
 from ptxforge.passes.rings import Rings
+from ptxforge.passes.running_products import Running, has_schedule, let_products_run
 from ptxforge.passes.sliced_products import cut_product
 from ptxforge.passes.specialize_warps import has_registers
+from ptxforge.passes.staggered_products import copy_early
 from ptxforge.passes.tensor_loads import TensorLoads
 from ptxforge.support import machine
 from ptxforge.support.errors import IRError
@@ -82,16 +84,22 @@ from ptxforge.support.target import Target
 
 
 def pipeline_loops(function: Function, target: Target) -> bool:
-    """Give every loop whose loads have stages its rings of buffers, and the rest of its schedule."""
+    """Give every loop whose loads have stages its rings of buffers, and the rest of its schedule. (In one
+    without such loads, products start and are waited for in the order of its text.)"""
     loops = [op for op in function.walk(For) if op.distance]
+    alone = [op for op in function.walk(For) if not op.distance and has_schedule(op)]
+    for loop in alone:
+        let_products_run(function, loop)
     if not loops:
-        return False
+        return bool(alone)
     loads = {loop: [op for op in loop.body.operations if _is_ahead(op)] for loop in loops}
     by_tma = kept(TensorLoads, function)
     by_tma.survey(load for ahead in loads.values() for load in ahead)
     for loop in loops:
         if loop.distance:
             _pipeline(function, loop, loads, by_tma, target)
+        else:  # it reads on in another one's ring
+            let_products_run(function, loop)
     return True
 
 
@@ -126,6 +134,8 @@ def _pipeline(
         _take_schedule(following.loop)
         rings.read_on(following)
     slices = cut_product(loop, stage, last)
+    _finish(loop, rings, loop if following is None else following.loop)
+    running = let_products_run(function, loop)
     place_dependencies(loop, stage, last)
     if chain is not None:
         turn = _chain_turns(loop, stage, chain)
@@ -135,15 +145,28 @@ def _pipeline(
         turn = _copies_behind_reads(loop, stage, last)
     else:
         turn = _late_first(stage, last)
-    if rings.barriers and chain is None:
-        starts = [op for op in loop.body.operations if op.effects.starts in (COPIES, TENSORS)]
-        first = min(starts, key=turn.__getitem__)
-        for op in rings.meet(first, last):
-            stage[op], turn[op] = last, turn[first]
+    barrier = _barrier_in_front_of_copies(loop, rings, turn, running, last)
+    stage.update(dict.fromkeys(barrier, last))
+    if running is not None:
+        turn = copy_early(loop, turn, barrier) if running.copies_early and barrier else turn
+        turn.update(dict.fromkeys(running.ends, max(turn.values()) + 1))
     copies = [op for op in loop.body.operations if is_of_copy(op)]
     beyond = dict.fromkeys(copies, following.iterations) if following is not None else {}
     _write_schedule(loop, stage, turn, beyond)
-    _finish(loop, rings, loop if following is None else following.loop)
+
+
+def _barrier_in_front_of_copies(
+    loop: For, rings: Rings, turn: dict[Operation, int], running: Running | None, last: int
+) -> list[Operation]:
+    """What keeps copies waiting until all threads have read the tiles of a step: where TMA copies, or products
+    run on, which read them, too. It gets its ``turn`` with the first copy."""
+    starts = [op for op in loop.body.operations if op.effects.starts in (COPIES, TENSORS)]
+    if rings.chain is not None or not (starts if running is not None else rings.barriers):
+        return []
+    first = min(starts, key=turn.__getitem__)
+    barrier = rings.meet(first, last) if rings.barriers else [Builder.at(first).create(Barrier)]
+    turn.update(dict.fromkeys(barrier, turn[first]))
+    return barrier
 
 
 def _write_schedule(
