@@ -23,9 +23,9 @@
 Registers may not change while tensor cores read them, and a second set of them would have to be moved from
 iteration to iteration. Of two parts one is always multiplying while the registers of the other are filled.
 
-``products_in_flight.py`` decides (PARTS), and writes on the product how many parts there are. (If passes in
-between have made something of the operand of which no part can be computed, the product ends in its
-iteration, and a remark says so.)
+``products_in_flight.py`` decides (PARTS), and writes on the product how many parts there are. (If
+no part of the operand can be computed where its tiles lie, the product ends in its iteration, and a remark
+says so.)
 """
 
 from __future__ import annotations

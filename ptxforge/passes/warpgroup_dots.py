@@ -10,7 +10,7 @@
     %g = dot_async %a, %b, %f
     %d = convert_layout (dot_wait %g) : … -> tensor<128x128xf32, #blocked1>
 
-The wait stands right behind the product; ``overlap_products`` moves it.
+The wait stands right behind the product; ``pipeline_loops`` moves it.
 
 Rules
 -----

@@ -7,7 +7,7 @@
 A *flight* is a set of accumulators under way; ``dot_wait`` names those whose products are to be finished.
 What a product reads (tiles in shared memory, and its operand in registers) must stay as it is until then.
 
-Until ``overlap_products`` a wait stands right behind its product; where both will stand in a loop is written
+Until ``pipeline_loops`` a wait stands right behind its product; where both will stand in a loop is written
 on them (``passes/products_in_flight.py``): ``dot_async {early, parts}``, ``dot_wait {until}``.
 """
 
