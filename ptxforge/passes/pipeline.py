@@ -44,6 +44,7 @@ from ptxforge.passes.pipeline_loops import pipeline_loops
 from ptxforge.passes.place_maps import place_maps
 from ptxforge.passes.plan_ctas import plan_ctas
 from ptxforge.passes.properties import LAYOUTS, NO_ASSUMPTIONS, OFFSETS, VECTORS
+from ptxforge.passes.products_in_parts import products_in_parts
 from ptxforge.passes.recompute_indices import recompute_indices
 from ptxforge.passes.reduce_data_duplication import reduce_data_duplication
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
@@ -214,8 +215,8 @@ GPU: tuple[Pass, ...] = (
     ),
     Pass(
         pipeline_loops, "gpu", requires=(LAYOUTS, VECTORS),
-        why="what the schedule lets run ahead goes through shared memory, what it lets run on is carried; says of "
-        "all operations of the loop when they are done",
+        why="what the schedule lets run ahead goes through shared memory, what it lets run on is carried; "
+        "says of all operations of the loop when they are done",
     ),
     Pass(
         expand_loops, "gpu", requires=(LAYOUTS, VECTORS),
@@ -244,6 +245,11 @@ GPU: tuple[Pass, ...] = (
     Pass(
         dce, "gpu", settles=True,
         why="last cleaning; from here on nothing is made that is not used",
+    ),
+    Pass(
+        products_in_parts, "gpu", requires=(LAYOUTS,),
+        why="it is final which operands threads exchange through shared memory, where parts can be read; before "
+        "places are given",
     ),
     Pass(
         stage_boxes, "gpu", requires=(LAYOUTS,), when=lambda target: target.has_wgmma,

@@ -92,7 +92,7 @@ def pipeline_loops(function: Function, target: Target) -> bool:
     loops = [op for op in function.walk(For) if op.distance]
     alone = [op for op in function.walk(For) if not op.distance and has_schedule(op)]
     for loop in alone:
-        let_products_run(function, loop)
+        let_products_run(loop)
     if not loops:
         return bool(alone)
     loads = {loop: [op for op in loop.body.operations if _is_ahead(op)] for loop in loops}
@@ -102,7 +102,7 @@ def pipeline_loops(function: Function, target: Target) -> bool:
         if loop.distance:
             _pipeline(function, loop, loads, by_tma, target)
         else:  # it reads on in another one's ring
-            let_products_run(function, loop)
+            let_products_run(loop)
     return True
 
 
@@ -138,7 +138,7 @@ def _pipeline(
         rings.read_on(following)
     slices = cut_product(loop, stage, last)
     _finish(loop, rings, loop if following is None else following.loop)
-    running = let_products_run(function, loop)
+    running = let_products_run(loop)
     place_dependencies(loop, stage, last)
     if chain is not None:
         turn = _chain_turns(loop, stage, chain)

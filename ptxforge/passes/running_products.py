@@ -18,9 +18,9 @@
       yield %g }
     %d = dot_wait %acc
 
-Which products do, and in how many parts, ``products_in_flight.py`` has decided and written on them;
-``pipeline_loops`` asks for it when a loop has its rings of buffers, and gives waits their turns with all else.
-Where some wait until their ``use``, see ``staggered_products.py``; for ``parts``, ``products_in_parts.py``.
+Which products do, ``products_in_flight.py`` has decided and written on them; ``pipeline_loops`` asks for it
+when a loop has its rings of buffers, and gives waits their turns with all else. Where some wait until their
+``use``, see ``staggered_products.py``.
 
 Rules
 -----
@@ -39,13 +39,12 @@ import attrs
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.shared import LocalAlloc, LocalStore, MemDescIndex, NextSlot
 from ptxforge.ir.ops.warpgroup import DotWait
 from ptxforge.ir.views import memory_of
 from ptxforge.passes.analysis.flights import Product
-from ptxforge.passes.products_in_parts import has_parts, start_in_parts
 from ptxforge.passes.staggered_products import carry, stagger
 from ptxforge.support.errors import IRError
 
@@ -64,14 +63,14 @@ def has_schedule(loop: For) -> bool:
     return any(wait.until for wait in loop.body.of(DotWait))
 
 
-def let_products_run(function: Function, loop: For) -> Running | None:
+def let_products_run(loop: For) -> Running | None:
     """Put waits for products, and starts, to where the schedule of ``loop`` has them; ``None`` if no product
     is under way elsewhere than between its start and its wait."""
     waits = {_take(wait): wait.attributes.pop("until") for wait in loop.body.of(DotWait) if wait.until}
     if not waits:
         return None
     if all(until == "next" for until in waits.values()):
-        return _let_run_on(function, loop, list(waits))
+        return _let_run_on(loop, list(waits))
     sums = {product for product, until in waits.items() if until == "next"}
     ends = stagger(loop, list(waits), sums)
     return Running(len(ends) + len(sums) < len(waits), ends)
@@ -87,22 +86,14 @@ def _take(wait: DotWait) -> Product:
     return Product(begin, start, wait)
 
 
-def _let_run_on(function: Function, loop: For, products: list[Product]) -> Running | None:
+def _let_run_on(loop: For, products: list[Product]) -> Running:
     """Let all ``products`` of ``loop`` run on."""
-    last = products[-1].start
-    parts, waits_before = last.attributes.pop("parts", 1), _keep_buffers(loop, products)
-    if not has_parts(loop, last, parts):
-        text = "the next iteration begins when this one's product has ended: no part of it can be computed"
-        function.remarks.add("not-in-flight", text, last.location)
-        return None
+    last, waits_before = products[-1].start, _keep_buffers(loop, products)
     for product in products:
         carry(loop, product)
-    if parts > 1:
-        start_in_parts(loop, last, parts)
-    else:
-        place = Builder.after(last) if waits_before is None else Builder.at(waits_before)
-        begun = [product.start.c for product in products]
-        _take_turn(waits_before or last, place.create(DotWait, *begun, stays=len(begun)))
+    place = Builder.after(last) if waits_before is None else Builder.at(waits_before)
+    begun = [product.start.c for product in products]
+    _take_turn(waits_before or last, place.create(DotWait, *begun, stays=len(begun)))
     return Running()
 
 
