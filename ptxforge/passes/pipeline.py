@@ -248,8 +248,8 @@ GPU: tuple[Pass, ...] = (
     ),
     Pass(
         products_in_parts, "gpu", requires=(LAYOUTS,),
-        why="it is final which operands threads exchange through shared memory, where parts can be read; before "
-        "places are given",
+        why="it is final which operands threads exchange through shared memory, where parts can be read; "
+        "before places are given",
     ),
     Pass(
         stage_boxes, "gpu", requires=(LAYOUTS,), when=lambda target: target.has_wgmma,

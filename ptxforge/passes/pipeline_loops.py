@@ -35,9 +35,9 @@ TURNS       In a step: late stages first, so that a buffer is read before the ne
             products, which take the copies in between, only the reads come first: the copy is under way while
             the step computes. (Chains of products, and products in slices, have turns of their own:
             ``chained_products.py``, ``sliced_products.py``.)
-FLIGHTS     Products of warpgroups start, and are waited for, where ``schedule_loops`` wrote it on them: the loop
-            carries sums under way (``running_products.py``). Where products are waited for at their use, copies
-            have their turn behind the first wait (``staggered_products.py``). A barrier is in front of copies.
+FLIGHTS     Products of warpgroups start, and are waited for, where ``schedule_loops`` wrote it on them: the
+            loop carries sums under way (``running_products.py``). Where products are waited for at their use,
+            copies have their turn behind the first wait (``staggered_products.py``), and a barrier.
 TMA         A load of a rectangle of a tensor (``analysis/rectangles.py``) whose tile is only for ``wgmma`` is
             copied by the tensor memory accelerator, if the function may have ``tensor_maps``
             (``tensor_loads.py``). A barrier in the loop, behind all reads of a step, is in front of its
@@ -161,8 +161,8 @@ def _pipeline(
 def _barrier_in_front_of_copies(
     loop: For, rings: Rings, turn: dict[Operation, int], running: Running | None, last: int
 ) -> list[Operation]:
-    """What keeps copies waiting until all threads have read the tiles of a step: where TMA copies, or products
-    run on, which read them, too. It gets its ``turn`` with the first copy."""
+    """What keeps copies waiting until all threads have read the tiles of a step: where TMA copies, or
+    products run on, which read them, too. It gets its ``turn`` with the first copy."""
     starts = [op for op in loop.body.operations if op.effects.starts in (COPIES, TENSORS)]
     if rings.chain is not None or not (starts if running is not None else rings.barriers):
         return []
