@@ -36,7 +36,7 @@ def products_of(loop: For) -> list[Product]:
         is_simple = (
             op.parent is loop.body and begin is not None and begin.parent is loop.body
             and len(waits) == 1 and waits[0].effects.finishes == PRODUCTS
-            and waits[0].pending == 0 and len(waits[0].flights) == 1
+            and len(waits[0].flights) == 1
         )  # fmt: skip
         if not is_simple:
             return []
