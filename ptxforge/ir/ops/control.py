@@ -159,7 +159,8 @@ class For(Loop):
     ``s + distance``; those of one ``group`` (another attribute) arrive together, and a product with a
     ``slice`` takes so much of its operands at once. One that is ``peeled`` gets its last step behind it. A
     ``rolled`` loop is none that the assembler unrolls (``advise_assembler``). What ``accumulates_booleans``
-    carries them as words (``widen_booleans``).
+    carries them as words (``widen_booleans``). One that ``is_part`` has some of the iterations of a loop that
+    was split (``split_loops``).
     """
 
     is_counted = True
@@ -180,6 +181,7 @@ class For(Loop):
     last_stage = D.attribute(int, 0)
     distance = D.attribute(int, 0)
     peeled = D.attribute(bool, False)
+    is_part = D.attribute(bool, False)
     body = D.region()
 
     @classmethod

@@ -1,0 +1,232 @@
+"""Where a loop is split in two (``split_loops``): a scalar in front of it.
+
+Of a late crossing at ``j >= t`` (``analysis/crossings.py``) it is ``lower + ⌈(t - lower) / step⌉ · step``, of
+an early one at ``j <= t`` it is that of ``t + 1``; never less than ``lower``.
+
+KNOWN     The distance from ``lower`` is a polynomial of which the step divides all coefficients but the
+          constant, and which is not negative. Then the point is a scalar of the program plus a constant. What
+          limits say for any grid is preferred to what they say for one of few programs.
+GUARDED   Else it is computed. In 64 bits nothing wraps: scalars have 32, and few are added up.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import attrs
+
+from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import Function, Value
+from ptxforge.ir.limits import Limits, fit
+from ptxforge.ir.ops.arith import AddI, AndI, CmpI, DivSI, MaxSI, MinSI, MulI, Select, SubI
+from ptxforge.ir.ops.cast import ExtSI, TruncI
+from ptxforge.ir.ops.control import For
+from ptxforge.ir.rewriter import constant_of
+from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
+from ptxforge.passes.analysis.crossings import Crossing, Sum
+from ptxforge.passes.analysis.kept import kept
+from ptxforge.passes.analysis.linear_forms import LinearForms, NotLinear, Polynomial, add, constant
+from ptxforge.passes.analysis.sign import KnownLimits, is_nonnegative
+from ptxforge.passes.use_limits import PROGRAMS
+from ptxforge.support.machine import MAX_GRID
+
+Bounds = tuple[Value, Value, Value]
+"""Where a first loop ends, where a second one begins, and where that ends."""
+_LEAST, _MOST = -(1 << 31), (1 << 31) - 1
+
+
+@attrs.frozen
+class Point:
+    """``build`` makes the bounds of two loops in front of one. A point that ``is_exact`` is surely reached by
+    the first loop, and a constant in front of the end. One that ``is_outside`` leaves nothing to one of the
+    loops. It is right for ``programs`` along the first axis of a grid; 0: for any number."""
+
+    build: Callable[[Builder], Bounds] | None
+    is_exact: bool = False
+    programs: int = 0
+
+    @property
+    def is_outside(self) -> bool:
+        return self.build is None
+
+    def note(self, function: Function) -> None:
+        """Tell the function for how many programs it is."""
+        if self.programs:
+            function.attributes["most_programs"] = self.programs
+
+
+def point_of(function: Function, loop: For, crossings: list[Crossing]) -> Point:
+    """Where all ``crossings``, which are of one direction, have been crossed."""
+    search = _Search(loop, crossings, kept(AxisInfoAnalysis, function))
+    for programs in (0,) if function.attributes.get("any_grid", False) else (0, PROGRAMS):
+        search.limits = KnownLimits(programs or MAX_GRID[0])
+        for op in function.walk():
+            search.limits.passed(op)
+        found = search.known(programs)
+        if found is not None:
+            return found
+    return Point(search.guarded)
+
+
+class _Search:
+    """For the point of a ``loop``, with what is known of values: ``facts`` and ``limits``."""
+
+    limits: KnownLimits
+
+    def __init__(self, loop: For, crossings: list[Crossing], facts: AxisInfoAnalysis):
+        self.loop, self.crossings, self.facts = loop, crossings, facts
+        self.forms = LinearForms()
+        self.step = constant_of(loop.step)
+        self.is_early = crossings[0].is_early
+
+    # -- KNOWN -------------------------------------------------------------------------------------------
+
+    def known(self, programs: int) -> Point | None:
+        """The point, if it is KNOWN for so many programs."""
+        values = [self.loop.lower, *(value for crossing in self.crossings for value in crossing.scalars)]
+        if not all(map(self.limits.of, values)) or not all(map(self.fits, self._sides())):
+            return None
+        try:
+            lower, upper = map(self.forms.scalar, (self.loop.lower, self.loop.upper))
+            distance = self._distance()
+            at = self._value_at(values, add(lower, distance or {}))
+        except NotLinear:
+            return None
+        if distance is None or at is None:
+            return None
+        rest = add(upper, add(lower, distance), -1)
+        is_exact = set(rest) <= {()} and self.limits.of(self.loop.upper) is not None
+        if (set(distance) <= {()} and distance.get((), 0) <= 0) or (is_exact and rest.get((), 0) <= 0):
+            return Point(None)
+        value, more = at
+        if is_exact and not fit(_moved(self.limits.of(value), more + rest[()]), T.I32):
+            return None
+        if not self._is_behind_lower(distance, lower, value, more):
+            return None
+        end = rest[()] if is_exact else 0
+        return Point(functools.partial(self._at, value, more, end), is_exact, programs)
+
+    def _distance(self) -> Polynomial | None:
+        """How far the point is from the lower bound, if that is a multiple of the step."""
+        ends = [self._end(crossing) for crossing in self.crossings]
+        shifts = [add(end, ends[0], -1) for end in ends]
+        if any(set(shift) - {()} for shift in shifts):
+            return None
+        choose = min if self.is_early else max
+        end = add(ends[0], constant(choose(shift.get((), 0) for shift in shifts)))
+        distance = add(end, self.forms.scalar(self.loop.lower), -1)
+        number = distance.pop((), 0)
+        if any(c % self.step for c in (*distance.values(), number - int(number))):
+            return None
+        return add(distance, constant(-(-int(number) // self.step) * self.step))
+
+    def _end(self, crossing: Crossing) -> Polynomial:
+        """From where on the counter has crossed."""
+        end = constant(crossing.constant + int(crossing.is_early))
+        for value, times in crossing.scalars.items():
+            end = add(end, self.forms.scalar(value), times)
+        return end
+
+    def _value_at(self, values: list[Value], place: Polynomial) -> tuple[Value, int] | None:
+        """One of ``values``, and what has to be added to it for a number that is ``place``."""
+        found = []
+        for value in values:
+            more = add(place, self.forms.scalar(value), -1)
+            is_near = set(more) <= {()} and fit(_moved(self.limits.of(value), int(more.get((), 0))), T.I32)
+            found += [(value, int(more.get((), 0)))] if is_near else []
+        return min(found, key=lambda pair: abs(pair[1]), default=None)
+
+    def _is_behind_lower(self, distance: Polynomial, lower: Polynomial, value: Value, more: int) -> bool:
+        """Whether the distance is surely not negative."""
+        if all(c > 0 and all(map(is_nonnegative, monomial)) for monomial, c in distance.items()):
+            return True
+        ahead = self.limits.of(value)[0] + more >= self.limits.of(self.loop.lower)[1]
+        return ahead or (not lower and more >= 0 and is_nonnegative(value))
+
+    def _at(self, value: Value, more: int, rest: int, builder: Builder) -> Bounds:
+        point = builder.value(AddI, value, builder.constant(more, T.I32)) if more else value
+        if rest:
+            return point, point, builder.value(AddI, point, builder.constant(rest, T.I32))
+        return builder.value(MinSI, point, self.loop.upper), point, self.loop.upper
+
+    # -- what fits ---------------------------------------------------------------------------------------
+
+    def _sides(self) -> list[Sum]:
+        return [side for crossing in self.crossings for side in crossing.sides]
+
+    def fits(self, side: Sum) -> bool:
+        """Whether a side of a comparison surely fits into 32 bits in all iterations."""
+        terms = [*side.scalars.items(), *([(self.loop.induction, side.counter)] if side.counter else [])]
+        if len(terms) == 1 and terms[0][1] == 1 and side.least >= 0:
+            divisor = self.facts[terms[0][0]].divisibility[0]
+            if side.most < divisor:  # no number that this divides is closer to the end
+                return True
+        ends = [side.least, side.most]
+        for value, times in terms:
+            found = self.limits.of(value)
+            if found is None:
+                return False
+            ends = [end + part for end, part in zip(ends, sorted((times * found[0], times * found[1])))]
+        return fit(tuple(ends), T.I32)
+
+    # -- GUARDED -----------------------------------------------------------------------------------------
+
+    def guarded(self, builder: Builder) -> Bounds:
+        """The point, computed."""
+        lower, upper = (_wide(builder, v) for v in (self.loop.lower, self.loop.upper))
+        ends = [self._computed_end(builder, crossing) for crossing in self.crossings]
+        end = functools.reduce(functools.partial(builder.value, MinSI if self.is_early else MaxSI), ends)
+        distance = builder.value(SubI, end, lower)
+        point = builder.value(AddI, lower, self._up_to_step(builder, distance))
+        point = builder.value(MinSI, point, upper)
+        tests = [test for side in self._sides() if not self.fits(side) for test in self._tests(builder, side)]
+        if tests:
+            fitting = functools.reduce(functools.partial(builder.value, AndI), tests)
+            point = builder.value(Select, fitting, point, lower if self.is_early else upper)
+        point = builder.value(TruncI, point, type=T.I32)
+        return point, point, self.loop.upper
+
+    def _computed_end(self, builder: Builder, crossing: Crossing) -> Value:
+        return _total(builder, crossing.scalars, crossing.constant + int(crossing.is_early))
+
+    def _up_to_step(self, builder: Builder, distance: Value) -> Value:
+        """The least multiple of the step that is not below ``distance`` nor 0."""
+        more = builder.value(AddI, distance, builder.constant(self.step - 1, T.I64))
+        more = builder.value(MaxSI, more, builder.constant(0, T.I64))
+        if self.step & (self.step - 1) == 0:
+            return builder.value(AndI, more, builder.constant(-self.step, T.I64))
+        step = builder.constant(self.step, T.I64)
+        return builder.value(MulI, builder.value(DivSI, more, step), step)
+
+    def _tests(self, builder: Builder, side: Sum) -> list[Value]:
+        """Whether a side of a comparison fits into 32 bits in all iterations."""
+        last = builder.value(SubI, _wide(builder, self.loop.upper), builder.constant(1, T.I64))
+        counters = [_wide(builder, self.loop.lower), last][:: 1 if side.counter > 0 else -1]
+        found = []
+        for counter, number, bound, predicate in (
+            (counters[0], side.least, _LEAST, "sge"), (counters[1], side.most, _MOST, "sle"),
+        ):  # fmt: skip
+            total = _total(builder, side.scalars, number)
+            moved = builder.value(MulI, counter, builder.constant(side.counter, T.I64))
+            total = builder.value(AddI, total, moved)
+            found.append(builder.value(CmpI, total, builder.constant(bound, T.I64), predicate=predicate))
+        return found
+
+
+def _moved(limits: Limits, by: int) -> Limits:
+    return limits[0] + by, limits[1] + by
+
+
+def _wide(builder: Builder, value: Value) -> Value:
+    return builder.value(ExtSI, value, type=T.I64)
+
+
+def _total(builder: Builder, scalars: dict[Value, int], number: int) -> Value:
+    """A sum in 64 bits."""
+    total = builder.constant(number, T.I64)
+    for value, times in scalars.items():
+        term = builder.value(MulI, _wide(builder, value), builder.constant(times, T.I64))
+        total = builder.value(AddI, total, term)
+    return total
