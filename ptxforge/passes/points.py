@@ -174,31 +174,40 @@ class _Search:
     # -- GUARDED -----------------------------------------------------------------------------------------
 
     def guarded(self, builder: Builder) -> Bounds:
-        """The point, computed."""
-        lower, upper = (_wide(builder, v) for v in (self.loop.lower, self.loop.upper))
+        """The point, computed: a number of steps behind the lower bound, as all the loop's counters are, so
+        that what divides these divides it, too. Where it is not known to be right no iteration goes without
+        its mask."""
         ends = [self._computed_end(builder, crossing) for crossing in self.crossings]
         end = functools.reduce(functools.partial(builder.value, MinSI if self.is_early else MaxSI), ends)
-        distance = builder.value(SubI, end, lower)
-        point = builder.value(AddI, lower, self._up_to_step(builder, distance))
-        point = builder.value(MinSI, point, upper)
+        lower = _wide(builder, self.loop.lower)
+        wanted = builder.value(SubI, end, lower)
+        wanted = builder.value(AddI, wanted, builder.constant(self.step - 1, T.I64))
+        zero = builder.constant(0, T.I64)
+        wanted = self._whole_steps(builder, builder.value(MaxSI, wanted, zero))
+        room = self._whole_steps(builder, builder.value(SubI, builder.constant(_MOST, T.I64), lower))
+        distance = builder.value(MinSI, wanted, room)
         tests = [test for side in self._sides() if not self.fits(side) for test in self._tests(builder, side)]
-        if tests:
-            fitting = functools.reduce(functools.partial(builder.value, AndI), tests)
-            point = builder.value(Select, fitting, point, lower if self.is_early else upper)
-        point = builder.value(TruncI, point, type=T.I32)
-        return point, point, self.loop.upper
+        tests += [] if self.is_early else [builder.value(CmpI, wanted, room, predicate="sle")]
+        is_right = functools.reduce(functools.partial(builder.value, AndI), tests) if tests else None
+        if self.is_early and tests:
+            distance = builder.value(Select, is_right, distance, zero)
+        point = builder.value(TruncI, builder.value(AddI, lower, distance), type=T.I32)
+        point = builder.value(MaxSI, point, self.loop.lower)  # which it is: so its sign is known
+        middle = builder.value(MinSI, point, self.loop.upper)
+        if self.is_early:
+            return middle, point, self.loop.upper
+        middle = builder.value(Select, is_right, middle, self.loop.upper)
+        return middle, point, builder.value(Select, is_right, self.loop.upper, point)
 
     def _computed_end(self, builder: Builder, crossing: Crossing) -> Value:
         return _total(builder, crossing.scalars, crossing.constant + int(crossing.is_early))
 
-    def _up_to_step(self, builder: Builder, distance: Value) -> Value:
-        """The least multiple of the step that is not below ``distance`` nor 0."""
-        more = builder.value(AddI, distance, builder.constant(self.step - 1, T.I64))
-        more = builder.value(MaxSI, more, builder.constant(0, T.I64))
+    def _whole_steps(self, builder: Builder, distance: Value) -> Value:
+        """The greatest multiple of the step within a ``distance``, which is not negative."""
         if self.step & (self.step - 1) == 0:
-            return builder.value(AndI, more, builder.constant(-self.step, T.I64))
+            return builder.value(AndI, distance, builder.constant(-self.step, T.I64))
         step = builder.constant(self.step, T.I64)
-        return builder.value(MulI, builder.value(DivSI, more, step), step)
+        return builder.value(MulI, builder.value(DivSI, distance, step), step)
 
     def _tests(self, builder: Builder, side: Sum) -> list[Value]:
         """Whether a side of a comparison fits into 32 bits in all iterations."""
