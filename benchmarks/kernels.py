@@ -472,10 +472,10 @@ def attention_one_loop(
     total = tl.zeros((BLOCK_M,), tl.float32)
     acc = tl.zeros((BLOCK_M, D), tl.float32)
     for step in range(0, start + BLOCK_M, BLOCK_N):
-        scores = tl.dot(rows, tl.load(k_tile)) * scale
+        scores = tl.dot(rows, tl.load(k_tile))
         scores = tl.where(i[:, None] >= step + j[None, :], scores, -float("inf"))
-        new_top = tl.maximum(top, tl.max(scores, 1))
-        p = tl.exp2(scores - new_top[:, None])
+        new_top = tl.maximum(top, tl.max(scores, 1) * scale)
+        p = tl.exp2(scores * scale - new_top[:, None])
         shrink = tl.exp2(top - new_top)
         total = total * shrink + tl.sum(p, 1)
         acc = acc * shrink[:, None]

@@ -169,7 +169,7 @@ def test_both_gradients_are_split():
 
 @pytest.mark.parametrize("target, block", [("sm_80", 128), ("sm_90a", 128), ("sm_90a", 64)])
 def test_one_loop_becomes_what_two_are(target, block):
-    """But for the sums of rows: two loops scale them where one scales what it sums."""
+    """But for the masked blocks' scores, which the kernel with two loops scales before their maximum."""
     signature = dict.fromkeys(("q", "k", "v", "out"), "*fp16:16") | {"scale": "fp32", "heads": "i32"}
     signature |= dict.fromkeys(("length", "stride_b", "stride_h", "stride_l"), "i32:16")
     constants = {"BLOCK_M": 128, "BLOCK_N": block, "D": 128}
