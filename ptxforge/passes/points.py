@@ -19,7 +19,7 @@ import attrs
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Value
-from ptxforge.ir.limits import Limits, fit
+from ptxforge.ir.limits import fit
 from ptxforge.ir.ops.arith import AddI, AndI, CmpI, DivSI, MaxSI, MinSI, MulI, Select, SubI
 from ptxforge.ir.ops.cast import ExtSI, TruncI
 from ptxforge.ir.ops.control import For
@@ -59,7 +59,8 @@ class Point:
 
 def point_of(function: Function, loop: For, crossings: list[Crossing]) -> Point:
     """Where all ``crossings``, which are of one direction, have been crossed."""
-    search = _Search(loop, crossings, kept(AxisInfoAnalysis, function))
+    stages = max(loop.num_stages, function.attributes.get("num_stages", 3))
+    search = _Search(loop, crossings, kept(AxisInfoAnalysis, function), stages)
     for programs in (0,) if function.attributes.get("any_grid", False) else (0, PROGRAMS):
         search.limits = KnownLimits(programs or MAX_GRID[0])
         for op in function.walk():
@@ -75,11 +76,12 @@ class _Search:
 
     limits: KnownLimits
 
-    def __init__(self, loop: For, crossings: list[Crossing], facts: AxisInfoAnalysis):
+    def __init__(self, loop: For, crossings: list[Crossing], facts: AxisInfoAnalysis, stages: int):
         self.loop, self.crossings, self.facts = loop, crossings, facts
         self.forms = LinearForms()
         self.step = constant_of(loop.step)
         self.is_early = crossings[0].is_early
+        self.ahead = (stages + 1) * self.step  # of the point: may not wrap either
 
     # -- KNOWN -------------------------------------------------------------------------------------------
 
@@ -101,7 +103,7 @@ class _Search:
         if (set(distance) <= {()} and distance.get((), 0) <= 0) or (is_exact and rest.get((), 0) <= 0):
             return Point(None)
         value, more = at
-        if is_exact and not fit(_moved(self.limits.of(value), more + rest[()]), T.I32):
+        if is_exact and not self._has_room(value, more + rest[()]):
             return None
         if not self._is_behind_lower(distance, lower, value, more):
             return None
@@ -134,9 +136,15 @@ class _Search:
         found = []
         for value in values:
             more = add(place, self.forms.scalar(value), -1)
-            is_near = set(more) <= {()} and fit(_moved(self.limits.of(value), int(more.get((), 0))), T.I32)
+            is_near = set(more) <= {()} and self._has_room(value, int(more.get((), 0)))
             found += [(value, int(more.get((), 0)))] if is_near else []
         return min(found, key=lambda pair: abs(pair[1]), default=None)
+
+    def _has_room(self, value: Value, more: int) -> bool:
+        """Whether ``value + more`` does not wrap, nor the counters of iterations from there on that copies run
+        ahead."""
+        low, high = self.limits.of(value)
+        return fit((low + more, high + more + self.ahead), T.I32)
 
     def _is_behind_lower(self, distance: Polynomial, lower: Polynomial, value: Value, more: int) -> bool:
         """Whether the distance is surely not negative."""
@@ -184,7 +192,8 @@ class _Search:
         wanted = builder.value(AddI, wanted, builder.constant(self.step - 1, T.I64))
         zero = builder.constant(0, T.I64)
         wanted = self._whole_steps(builder, builder.value(MaxSI, wanted, zero))
-        room = self._whole_steps(builder, builder.value(SubI, builder.constant(_MOST, T.I64), lower))
+        room = builder.value(SubI, builder.constant(_MOST - self.ahead, T.I64), lower)
+        room = self._whole_steps(builder, builder.value(MaxSI, room, zero))
         distance = builder.value(MinSI, wanted, room)
         tests = [test for side in self._sides() if not self.fits(side) for test in self._tests(builder, side)]
         tests += [] if self.is_early else [builder.value(CmpI, wanted, room, predicate="sle")]
@@ -222,10 +231,6 @@ class _Search:
             total = builder.value(AddI, total, moved)
             found.append(builder.value(CmpI, total, builder.constant(bound, T.I64), predicate=predicate))
         return found
-
-
-def _moved(limits: Limits, by: int) -> Limits:
-    return limits[0] + by, limits[1] + by
 
 
 def _wide(builder: Builder, value: Value) -> Value:
