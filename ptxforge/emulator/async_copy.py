@@ -562,7 +562,7 @@ class _Tensor:
         corner = np.stack([register[lanes].astype(np.int64) for register in self.coordinates], axis=1)
         unit = tensormap.STORE_UNIT if self.stores else tensormap.unit_bytes(m)
         remote, inside = tensormap.global_units(m, corner, unit)
-        if not self._allocated(m, remote, inside, unit, lanes):
+        if not self._allocated(remote, inside, unit, lanes):
             return None
         local = self.shared.host(tensormap.shared_units(m, low, unit), lanes)
         return _Boxes(m, lanes, remote - ORIGIN, inside, local, unit)
@@ -589,7 +589,7 @@ class _Tensor:
         return lowest >= 0
 
     def _allocated(
-        self, m: TensorMap, remote: np.ndarray, inside: np.ndarray | None, unit: int, lanes: np.ndarray
+        self, remote: np.ndarray, inside: np.ndarray | None, unit: int, lanes: np.ndarray
     ) -> bool:
         touched = remote if inside is None else remote[inside]
         if not touched.size:

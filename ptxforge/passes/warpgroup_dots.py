@@ -136,7 +136,7 @@ def _why_not_shape(shape: tuple[int, ...], num_warps: int, in_chain: bool) -> st
 
 
 def _why_not_in_memory(dot: Dot, layout: Mma, in_chain: bool) -> str:
-    """See MEMORY, LEFT and TURN."""
+    """See MEMORY and LEFT."""
     across = [name for name, value, k_dim in (("left", dot.a, 1), ("right", dot.b, 0))
               if _loaded(value) is not None and _in_memory(value, k_dim, layout) is None]  # fmt: skip
     if across:

@@ -152,7 +152,7 @@ def _between_warps(
         place.write(start, [to_word(ctx.b, x, element) for x in entries], owner(ctx.b, writers))
     barrier(ctx.b)
     if op.by_lanes:
-        return _by_lanes(ctx, op, place, starts, len(warp_bits), combine)
+        return _by_lanes(ctx, op, starts, len(warp_bits), combine)
     partials = [
         [[from_word(ctx.b, word, element) for word in words] for words in place.read(at, word_class(element))]
         for at, element in zip(starts, combine.elements)
@@ -171,9 +171,7 @@ def _starts(start: int, count: int, elements: Sequence[T.Type]) -> list[int]:
     return starts
 
 
-def _by_lanes(
-    ctx: Lowering, op: Reduce, place: Scratch, starts: list[int], bits: int, combine: Combiner
-) -> Columns:
+def _by_lanes(ctx: Lowering, op: Reduce, starts: list[int], bits: int, combine: Combiner) -> Columns:
     """Lane ``l`` reads the partial result of warp ``l`` modulo the number of warps."""
     b, columns = ctx.b, []
     for start, element in zip(starts, combine.elements):
