@@ -60,7 +60,10 @@ class Point:
 def point_of(function: Function, loop: For, crossings: list[Crossing]) -> Point:
     """Where all ``crossings``, which are of one direction, have been crossed."""
     stages = max(loop.num_stages, function.attributes.get("num_stages", 3))
-    search = _Search(loop, crossings, kept(AxisInfoAnalysis, function), stages)
+    search = _Search(loop, crossings, stages)
+    if search.is_outside():
+        return Point(None)
+    search.facts = kept(AxisInfoAnalysis, function)
     for programs in (0,) if function.attributes.get("any_grid", False) else (0, PROGRAMS):
         search.limits = KnownLimits(programs or MAX_GRID[0])
         for op in function.walk():
@@ -74,16 +77,29 @@ def point_of(function: Function, loop: For, crossings: list[Crossing]) -> Point:
 class _Search:
     """For the point of a ``loop``, with what is known of values: ``facts`` and ``limits``."""
 
+    facts: AxisInfoAnalysis
     limits: KnownLimits
 
-    def __init__(self, loop: For, crossings: list[Crossing], facts: AxisInfoAnalysis, stages: int):
-        self.loop, self.crossings, self.facts = loop, crossings, facts
+    def __init__(self, loop: For, crossings: list[Crossing], stages: int):
+        self.loop, self.crossings = loop, crossings
         self.forms = LinearForms()
         self.step = constant_of(loop.step)
         self.is_early = crossings[0].is_early
         self.ahead = (stages + 1) * self.step  # of the point: may not wrap either
 
     # -- KNOWN -------------------------------------------------------------------------------------------
+
+    def is_outside(self) -> bool:
+        """Whether it leaves nothing to one of the loops, if no index wraps."""
+        try:
+            distance = self._distance()
+            if distance is None:
+                return False
+            lower, upper = map(self.forms.scalar, (self.loop.lower, self.loop.upper))
+        except NotLinear:
+            return False
+        rest = add(upper, add(lower, distance), -1)
+        return any(set(part) <= {()} and part.get((), 0) <= 0 for part in (distance, rest))
 
     def known(self, programs: int) -> Point | None:
         """The point, if it is KNOWN for so many programs."""
@@ -100,8 +116,6 @@ class _Search:
             return None
         rest = add(upper, add(lower, distance), -1)
         is_exact = set(rest) <= {()} and self.limits.of(self.loop.upper) is not None
-        if (set(distance) <= {()} and distance.get((), 0) <= 0) or (is_exact and rest.get((), 0) <= 0):
-            return Point(None)
         value, more = at
         if is_exact and not self._has_room(value, more + rest[()]):
             return None

@@ -195,7 +195,7 @@ def test_it_is_told():
 # -- what it means -----------------------------------------------------------------------------------------
 
 BOUNDS = [(0, 320), (5, -70), (-100, 133), (MOST - 300, MOST - 100), (LEAST, LEAST + 200)]
-STARTS = [0, 128, 100, 640, -1, -65, MOST, MOST - 63, MOST - 200, LEAST, LEAST + 64, LEAST + 200]
+STARTS = [0, 1, 2, 126, 127, 128, 100, 640, -1, -65, MOST, MOST - 63, MOST - 200, LEAST, LEAST + 64, LEAST + 200]
 MASKS = [*itertools.product(("sge", "sgt", "sle", "slt"), ("%rows, %columns", "%columns, %rows"),
                             ("%d, %none", "%none, %d"))]  # fmt: skip
 
