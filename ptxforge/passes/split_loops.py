@@ -46,7 +46,6 @@ from ptxforge.ir.definition import REARRANGING
 from ptxforge.ir.ops.arith import AndI, CmpI, OrI, Select
 from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.dot import Product
-from ptxforge.ir.ops.shape import Splat
 from ptxforge.ir.rewriter import constant_everywhere, constant_of
 from ptxforge.ir.warps import warps_of
 from ptxforge.passes.analysis.crossings import Crossing, crossing_of
@@ -113,7 +112,7 @@ def _why_whole(loop: For) -> str:
         return "it asks for warps that copy, or to be unrolled"
     around = loop.parent_op
     while around is not None:
-        if isinstance(around, For) and around.flatten:
+        if around.is_counted and around.flatten:
             return "the loop around asks to be flattened"
         around = around.parent_op
     return ""
@@ -171,7 +170,7 @@ def _leaves(condition: Value, holds: bool) -> Iterator[Value]:
     if isinstance(op, AndI if holds else OrI):
         for operand in op.operands:
             yield from _leaves(operand, holds)
-    elif op is not None and (isinstance(op, Splat) or REARRANGING in op.traits):
+    elif op is not None and REARRANGING in op.traits:
         yield from _leaves(op.operands[0], holds)
     else:
         yield condition
@@ -233,7 +232,7 @@ def _without(condition: Value, gone: set[Value], joining: type[Operation], build
     if isinstance(op, joining):
         left = [found for v in op.operands if (found := _without(v, gone, joining, builder)) is not None]
         return functools.reduce(functools.partial(builder.value, joining), left) if left else None
-    if op is None or not (isinstance(op, Splat) or REARRANGING in op.traits):
+    if op is None or REARRANGING not in op.traits:
         return condition
     inner = _without(op.operands[0], gone, joining, builder)
     if inner is None or inner is op.operands[0]:

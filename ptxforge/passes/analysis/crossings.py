@@ -19,7 +19,7 @@ from ptxforge.ir.core import Value
 from ptxforge.ir.definition import REARRANGING
 from ptxforge.ir.ops.arith import CmpI, MulI
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.shape import MakeRange, Splat
+from ptxforge.ir.ops.shape import MakeRange
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.passes.analysis.linear_forms import is_inside
 
@@ -97,7 +97,7 @@ def _sum(value: Value, loop: For, depth: int) -> Sum | None:
         return None
     if isinstance(op, MakeRange):
         return Sum({}, 0, op.start, op.end - 1)
-    if isinstance(op, Splat) or REARRANGING in op.traits:
+    if REARRANGING in op.traits:
         return _sum(op.operands[0], loop, depth - 1)
     if isinstance(op, MulI):
         return _multiple(op, loop, depth - 1)
