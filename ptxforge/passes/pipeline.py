@@ -26,7 +26,6 @@ from ptxforge.passes.contract_products import contract_products
 from ptxforge.passes.count_groups import count_groups
 from ptxforge.passes.cse import cse
 from ptxforge.passes.dce import dce, drop_assumptions
-from ptxforge.passes.deal_out_tiles import deal_out_tiles
 from ptxforge.passes.describe_products import describe_products
 from ptxforge.passes.expand_loops import expand_loops
 from ptxforge.passes.flatten_loops import flatten_loops
@@ -38,13 +37,14 @@ from ptxforge.passes.lower_descriptors import lower_descriptors
 from ptxforge.passes.manager import Pass, Stages, check_order, run_passes
 from ptxforge.passes.optimize_dot_operands import optimize_dot_operands
 from ptxforge.passes.optimize_thread_locality import optimize_thread_locality
-from ptxforge.passes.overlap_products import overlap_products
 from ptxforge.passes.own_loads import own_loads
+from ptxforge.passes.peel_loops import peel_loops
 from ptxforge.passes.persistent_programs import persistent_programs
 from ptxforge.passes.pipeline_loops import pipeline_loops
 from ptxforge.passes.place_maps import place_maps
 from ptxforge.passes.plan_ctas import plan_ctas
 from ptxforge.passes.properties import LAYOUTS, NO_ASSUMPTIONS, OFFSETS, VECTORS
+from ptxforge.passes.products_in_parts import products_in_parts
 from ptxforge.passes.recompute_indices import recompute_indices
 from ptxforge.passes.reduce_data_duplication import reduce_data_duplication
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
@@ -104,6 +104,10 @@ TILE: tuple[Pass, ...] = (
     Pass(
         unroll_loops, "tile",
         why="after licm: what is invariant is outside by now",
+    ),
+    Pass(
+        peel_loops, "tile",
+        why="of loops that the row above leaves: in those that it writes out every iteration is by itself",
     ),
     Pass(
         canonicalize_pointers, "tile",
@@ -200,12 +204,6 @@ GPU: tuple[Pass, ...] = (
         "below, whose rings then serve all tiles",
     ),
     Pass(
-        deal_out_tiles, "gpu", keeps=(TensorLoads,), requires=(LAYOUTS, VECTORS),
-        when=lambda target: target.has_wgmma,
-        why="of loops over tiles that were written or that the row above made; before tiles are made to "
-        "overlap in one group of warps",
-    ),
-    Pass(
         version_loops, "gpu", requires=(LAYOUTS, VECTORS),
         why="loads and their layouts are final; the row below finds one loop whose loads may run ahead, and "
         "one that it leaves alone",
@@ -216,12 +214,12 @@ GPU: tuple[Pass, ...] = (
     ),
     Pass(
         schedule_loops, "gpu", keeps=(TensorLoads,), requires=(LAYOUTS, VECTORS),
-        why="loads and their layouts are final; decides what the row below and overlap_products carry out",
+        why="loads and their layouts are final; decides what the row below carries out",
     ),
     Pass(
         pipeline_loops, "gpu", requires=(LAYOUTS, VECTORS),
-        why="what the schedule lets run ahead goes through shared memory; says of all operations of the loop "
-        "when they are done",
+        why="what the schedule lets run ahead goes through shared memory, what it lets run on is carried; "
+        "says of all operations of the loop when they are done",
     ),
     Pass(
         expand_loops, "gpu", requires=(LAYOUTS, VECTORS),
@@ -252,9 +250,9 @@ GPU: tuple[Pass, ...] = (
         why="last cleaning; from here on nothing is made that is not used",
     ),
     Pass(
-        overlap_products, "gpu", requires=(LAYOUTS,),
-        why="carries out when products of loops end, whose buffers are there now; before places are given, "
-        "which depends on how long products read these",
+        products_in_parts, "gpu", requires=(LAYOUTS,),
+        why="it is final which operands threads exchange through shared memory, where parts can be read; "
+        "before places are given",
     ),
     Pass(
         stage_boxes, "gpu", requires=(LAYOUTS,), when=lambda target: target.has_wgmma,

@@ -36,7 +36,7 @@ def products_of(loop: For) -> list[Product]:
         is_simple = (
             op.parent is loop.body and begin is not None and begin.parent is loop.body
             and len(waits) == 1 and waits[0].effects.finishes == PRODUCTS
-            and waits[0].pending == 0 and len(waits[0].flights) == 1
+            and len(waits[0].flights) == 1
         )  # fmt: skip
         if not is_simple:
             return []
@@ -72,7 +72,7 @@ def gets_ring(op: Operation | None) -> bool:
     if load is None or load.parent is not op.parent or not runs_ahead(load):
         return False
     in_memory = next(user for user in load.result.users if ALLOCATES in user.traits)
-    is_last = load.attributes["stage"] + loop.distance == loop.last_stage
+    is_last = load.attributes["stage"] + loop.distance >= loop.last_stage - loop.peeled
     return is_last and in_memory.result.type == op.result.type
 
 
