@@ -155,8 +155,8 @@ class _Search:
         return min(found, key=lambda pair: abs(pair[1]), default=None)
 
     def _has_room(self, value: Value, more: int) -> bool:
-        """Whether ``value + more`` does not wrap, nor the counters of iterations from there on that copies run
-        ahead."""
+        """Whether ``value + more`` does not wrap, nor the counters of the iterations from there on whose
+        copies run ahead."""
         low, high = self.limits.of(value)
         return fit((low + more, high + more + self.ahead), T.I32)
 

@@ -26,9 +26,9 @@ KNOWN     Where the point is a multiple of the step away from the loop's beginni
           surely between beginning and end, it is a scalar that is there already, or one plus a constant. That
           nothing wraps is proven by limits: of program numbers for so many programs as ``use_limits``
           assumes, too (``most_programs``).
-GUARDED   Else the point is computed in 64 bits, whole steps behind the beginning. No iteration goes without its
-          mask if a side of a comparison might wrap. Pointers that the loop carries are then unknown to the
-          second loop; what TMA would copy by them keeps the loop whole.
+GUARDED   Else the point is computed in 64 bits, whole steps behind the beginning. No iteration goes without
+          its mask if a side of a comparison might wrap. Pointers that the loop carries are then unknown to
+          the second loop; what TMA would copy by them keeps the loop whole.
 """
 
 from __future__ import annotations

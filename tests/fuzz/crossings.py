@@ -1,6 +1,6 @@
 """Random loops of products whose tiles are masked by comparisons of rows with the loop's counter: of which
-only the first iterations, the last ones, or some in the middle need the mask. Bounds, rows and steps are any, also
-where 32 bits end and indices wrap.
+only the first iterations, the last ones, or some in the middle need the mask. Bounds, rows and steps are any,
+also where 32 bits end and indices wrap.
 
 Numpy says what is right.
 """

@@ -64,7 +64,8 @@ def masked(
             scores = tl.where((j[None, :] > (i + offset)[:, None]) | (j >= columns)[None, :], -1e30, scores)
         else:
             near = (i + offset)[:, None] - j[None, :] < window
-            scores = tl.where(((i + offset)[:, None] >= j[None, :]) & near & (j < columns)[None, :], scores, -1e30)
+            seen = ((i + offset)[:, None] >= j[None, :]) & near & (j < columns)[None, :]
+            scores = tl.where(seen, scores, -1e30)
         above = tl.maximum(top, tl.max(scores, 1))
         p = tl.exp2(scores - above[:, None])
         shrink = tl.exp2(top - above)
@@ -176,7 +177,8 @@ def test_one_loop_becomes_what_two_are(target, block):
     options = {"target": target, "num_warps": 8, "num_stages": 2, "signature": signature}
     one = ptxforge.compile(kernels.attention_one_loop, constants=constants, **options)
     two = ptxforge.compile(kernels.attention, constants=constants | {"CAUSAL": True}, **options)
-    for opcode in ("mma.sync", "wgmma.mma_async", "cp.async", "mbarrier", "ldmatrix", "ex2", "bar.sync", "selp"):
+    opcodes = "mma.sync", "wgmma.mma_async", "cp.async", "mbarrier", "ldmatrix", "ex2", "bar.sync", "selp"
+    for opcode in opcodes:
         made = [len(re.findall(rf"^\s.*\b{re.escape(opcode)}", text.ptx, re.M)) for text in (one, two)]
         assert made[0] == made[1], opcode
     assert one.shared_bytes == two.shared_bytes

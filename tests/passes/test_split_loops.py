@@ -122,7 +122,8 @@ def test_where_rows_run_the_mask_stays_in_the_first_loop():
 
 def test_a_disjunction_that_leaves_out_is_dropped():
     mask = compared("slt", values="%none, %d")
-    first, second = loops_of(body(split(made(mask, lower="%zero", upper="%end", start="%begin", point=BLOCK))))
+    f = made(mask, lower="%zero", upper="%end", start="%begin", point=BLOCK)
+    first, second = loops_of(body(split(f)))
     assert "select" not in first and "select" in second
 
 
@@ -195,7 +196,8 @@ def test_it_is_told():
 # -- what it means -----------------------------------------------------------------------------------------
 
 BOUNDS = [(0, 320), (5, -70), (-100, 133), (MOST - 300, MOST - 100), (LEAST, LEAST + 200)]
-STARTS = [0, 1, 2, 126, 127, 128, 100, 640, -1, -65, MOST, MOST - 63, MOST - 200, LEAST, LEAST + 64, LEAST + 200]
+STARTS = [0, 1, 2, 126, 127, 128, 100, 640, -1, -65, MOST, MOST - 63, MOST - 200, LEAST, LEAST + 64,
+          LEAST + 200]  # fmt: skip
 MASKS = [*itertools.product(("sge", "sgt", "sle", "slt"), ("%rows, %columns", "%columns, %rows"),
                             ("%d, %none", "%none, %d"))]  # fmt: skip
 

@@ -53,8 +53,8 @@ _ZERO = Sum({}, 0, 0, 0)
 
 @attrs.frozen
 class Crossing:
-    """``compare`` is ``holds`` for every element while the counter is at most (``is_early``), or from where on
-    it is at least, each of ``scalars`` so many times plus ``constant``: where all of its ``sides`` fit."""
+    """``compare`` is ``holds`` for every element while the counter is at most (``is_early``), or from where
+    on it is at least, each of ``scalars`` so many times plus ``constant``: where all of its ``sides`` fit."""
 
     compare: CmpI
     holds: bool
