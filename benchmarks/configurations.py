@@ -131,7 +131,7 @@ def paged_decode(case: str) -> list[Configuration]:
 
 
 def attention(case: str, depth: int, causal: bool, in_one_loop: bool = False) -> list[Configuration]:
-    """Attention in f16 with heads of ``depth`` elements; causal by two loops, or by a mask ``in_one_loop``."""
+    """Attention in f16 with heads of ``depth`` elements, causal by two loops or by a mask ``in_one_loop``."""
     integers = ("heads", "length", "stride_b", "stride_h", "stride_l")
     signature = dict.fromkeys(("q", "k", "v", "out"), "*fp16:16") | {"scale": "fp32"}
     signature |= dict.fromkeys(integers, "i32:16")
