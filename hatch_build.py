@@ -3,8 +3,7 @@
 Docstrings and comments are more than a quarter of the package's deflated bytes. Those of the compiler's own
 rooms are for who reads or changes it, and stand in the repository and in the source distribution; a wheel
 has nothing in their lines, so that the lines of tracebacks stay what they are. Nor has it the types that
-functions give there, and those of the arguments of functions that are private to their module. An editable
-installation is the sources.
+functions take and give there. An editable installation is the sources.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def _homes(init: Path) -> set[Path]:
 
 def code_alone(source: str) -> str:
     """The source without comments, without the strings that document a module, class, function or name, and
-    without types of results, and of arguments of private functions. Every line of code keeps its number."""
+    without the types of functions. Every line of code keeps its number."""
     lines = source.split("\n")
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
@@ -83,19 +82,23 @@ def code_alone(source: str) -> str:
 
 
 def _without_annotations(lines: list[str]) -> list[str]:
-    """Lines without types of results, and of arguments of functions whose name begins with an underscore; those
-    that are longer than a line stay."""
+    """Lines without the types that functions take and give; those that are longer than a line stay, and those of
+    kernels, which say what is a constant."""
     rows = [line.encode() for line in lines]  # places in a tree count bytes
     cuts: list[tuple[int, int, int]] = []
     for node in ast.walk(ast.parse("\n".join(lines))):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or is_kernel(node):
             continue
-        if node.name.startswith("_"):
-            cuts += [_annotation(argument) for argument in ast.walk(node.args) if isinstance(argument, ast.arg)]
+        cuts += [_annotation(argument) for argument in ast.walk(node.args) if isinstance(argument, ast.arg)]
         cuts += [_result(node.returns, rows)] if node.returns is not None else []
-    for line, begin, end in sorted(cuts, reverse=True):
+    for line, begin, end in sorted(set(cuts), reverse=True):
         rows[line] = rows[line][:begin] + rows[line][end:]
     return [row.decode() for row in rows]
+
+
+def is_kernel(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function is one of the language: its types are read."""
+    return any("jit" in ast.unparse(decorator) for decorator in function.decorator_list)
 
 
 def _annotation(argument: ast.arg) -> tuple[int, int, int]:

@@ -58,9 +58,9 @@ def code(source: str) -> ast.Module:
     """The tree of a source with the lines of everything in it, without what documents."""
     tree = ast.parse(source)
     for node in statements(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not hatch_build.is_kernel(node):
             node.returns = None
-            for argument in ast.walk(node.args) if node.name.startswith("_") else ():
+            for argument in ast.walk(node.args):
                 if isinstance(argument, ast.arg):
                     argument.annotation, argument.end_lineno = None, argument.lineno
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -115,14 +115,15 @@ def test_what_documents_goes_but_not_what_looks_like_it():
     assert hatch_build.code_alone("\n".join(lines)) == "\n".join(made)
 
 
-def test_types_of_results_go_and_of_arguments_of_private_functions():
+def test_types_of_functions_go_but_not_of_kernels():
     body = "\n    x: int = a\n"
-    source = "def _f(a: dict[str, 'Größe'], /, *b: int, c: str = 'x: int') -> tuple[int, ...]:" + body
-    made = "def _f(a, /, *b, c = 'x: int'):" + body
+    source = "def f(a: dict[str, 'Größe'], /, *b: int, c: str = 'x: int') -> tuple[int, ...]:" + body
+    made = "def f(a, /, *b, c = 'x: int'):" + body
     assert hatch_build.code_alone(source) == made
-    public = source.replace("_f", "f")
-    assert hatch_build.code_alone(public) == public.replace(" -> tuple[int, ...]", "")
-    long = "def _f(\n    a: int, b: dict[\n        int, int],\n) -> dict[\n    int, int]:\n    ...\n"
+    for decorator in ("@jit", "@ptxforge.jit(do_not_specialize=['a'])"):
+        kernel = f"{decorator}\n{source}"
+        assert hatch_build.code_alone(kernel) == kernel
+    long = "def f(\n    a: int, b: dict[\n        int, int],\n) -> dict[\n    int, int]:\n    ...\n"
     assert hatch_build.code_alone(long) == long.replace("a: int", "a")
 
 
