@@ -66,11 +66,10 @@ def overlap_products(function: Function, target: Target) -> bool:
 def _take(wait: DotWait) -> Product:
     """The product that ``wait`` is for. Raises :class:`IRError` if it is not for one alone, that has a
     beginning."""
-    start = wait.flights[0].defining_op if len(wait.flights) == 1 else None
-    begin = start.begin if start is not None else None
-    if begin is None:
+    product = Product.behind(wait)
+    if product is None:
         raise IRError("a 'dot_wait' that is to move waits for no product alone")
-    return Product(begin, start, wait)
+    return product
 
 
 def _overlap(function: Function, loop: For, products: list[Product]) -> None:
@@ -90,7 +89,7 @@ def _overlap(function: Function, loop: For, products: list[Product]) -> None:
     elif parts > 1:
         op = start_in_parts(loop, last, parts)
     else:
-        op = Builder.after(last).create(DotWait, pending=len(products))
+        op = Builder.after(last).create(DotWait, pending=sum(len(product.terms) for product in products))
     while op is not None and MEETING not in op.traits and op.effects.fills != COPIES:
         op = op.next
     if op is not None and op.effects.fills:
@@ -100,7 +99,7 @@ def _overlap(function: Function, loop: For, products: list[Product]) -> None:
 def _keep_buffers(loop: For, products: list[Product]) -> Operation | None:
     """See STORED. What waits for the last product, if there are such tiles: the first store, or the
     product."""
-    reads = (memory_of(value) for product in products for value in (product.start.a, product.start.b))
+    reads = (memory_of(value) for product in products for value in product.operands)
     tiles = [tile for tile in dict.fromkeys(reads) if tile is not None and "buffers" in tile.attributes]
     if not tiles:
         return None
