@@ -75,7 +75,8 @@ class Operand:
         if tile is not None:
             return tile.allocate()
         if self.stored is not None:
-            return Tile(_in_layout(value, self.stored.threads), [], self.stored.shared).allocate()
+            value = _in_layout(_behind_conversions(value), self.stored.threads)
+            return Tile(value, [], self.stored.shared).allocate()
         operand = DotOperand(0, layout, 32 // value.type.element.bits)
         return converted(b, value, operand)
 

@@ -74,6 +74,7 @@ from ptxforge.passes.stored_operands import (
     pays,
     right_operand,
 )
+from ptxforge.support import machine
 
 
 def use_warpgroups(dot: Dot, num_warps: int, in_chain: bool, room: int, stores: bool = False) -> bool:
@@ -135,9 +136,6 @@ def why_not(dot: Dot, num_warps: int, in_chain: bool) -> str:
 
 def _why_not_types(dot: Dot) -> str:
     a, b, total = (v.type.element for v in dot.operands)
-    if find_family(WGMMA, str(a), str(b), str(total)) is not None:
-        several = f"input_precision '{dot.input_precision}' makes several products of one"
-        return f"{several}; 'tf32' is one, where that is exact enough"
     known = "f16, bf16, 8-bit floats and integers, and f32 as tf32"
     return f"wgmma does not multiply {a} by {b} with sums of {total}; it multiplies {known}"
 
@@ -155,19 +153,24 @@ def _why_not_shape(shape: tuple[int, ...], num_warps: int, in_chain: bool) -> st
 
 
 def _why_not_in_memory(dot: Dot, layout: Mma, in_chain: bool) -> str:
-    """See MEMORY, LEFT and TURN."""
+    """See MEMORY, LEFT, STORED and SPLIT."""
+    is_split = len(terms_of(dot)) > 1
     across = [name for name, value, k_dim in (("left", dot.a, 1), ("right", dot.b, 0))
               if loaded_tile(value) is not None and in_memory(value, k_dim, layout) is None]  # fmt: skip
-    if across:
+    if across and not is_split:
         bits = dot.a.type.element.bits
         names = " and ".join(across)
         return f"its {names} operand of {bits} bits lies across k in memory; transpose it there"
-    why = "its right operand is computed, and wgmma reads that from shared memory as it was loaded"
-    if loaded_tile(dot.a) is None:
-        return f"{why}; load one of the operands, and let it be the right one"
+    what = "parts of its right operand are" if is_split else "its right operand is"
+    why = f"{what} computed, and wgmma reads that from shared memory"
+    if pays(layout, dot.result.type.shape[1]):
+        return f"{why}, which has no room beside the loop's tiles; use smaller blocks or fewer num_stages"
+    columns = f"{machine.COLUMNS_WORTH_A_STORE} columns and more"
+    if is_split or loaded_tile(dot.a) is None:
+        return f"{why}; with {columns} for each warpgroup threads store it there"
     if in_chain:
-        return f"{why}; let the operand that is computed be the left one"
-    return f"{why}; with {wgmma.ROWS} columns and more it would become the left one"
+        return f"{why}; with {columns}, or as the left operand, it would come there, or to registers"
+    return f"{why}; with {columns} it would become the left one"
 
 
 def _lies_along_m(value: Value) -> bool:
