@@ -121,9 +121,9 @@ def has_transposed_left(dot: Dot) -> bool:
     return is_transposed and dot.a.type.element.bits == 16 and comes_from_dot(dot)
 
 
-def comes_from_dot(dot: Dot) -> bool:
-    """Whether operand A is computed from another product of the same block."""
-    work = [dot.a]
+def comes_from_dot(dot: Dot, index: int = 0) -> bool:
+    """Whether operand A, or that of ``index``, is computed from another product of the same block."""
+    work = [dot.operands[index]]
     for value in each_once(work):
         op = value.defining_op
         if op is None or op.parent is not dot.parent:

@@ -28,6 +28,7 @@ from ptxforge.layouts.panels import Panels
 from ptxforge.passes.conversions import builder_after, convert_at_definition, converted
 from ptxforge.passes.operand_tiles import (
     Tile,
+    comes_from_dot,
     in_memory,
     kept_in_memory,
     loaded_tile,
@@ -83,10 +84,11 @@ class Operand:
 
 @attrs.frozen
 class Store:
-    """How threads put what they computed into shared memory: its layout there, and who stores what."""
+    """How threads put what they computed into shared memory: its layout there, and who stores what (``None``:
+    those that have it, of what another product gave)."""
 
     shared: Panels
-    threads: Blocked
+    threads: Blocked | None
 
 
 def right_operand(dot: Dot, layout: Mma, num_warps: int, room: int, stores: bool) -> Operand | None:
@@ -173,6 +175,8 @@ def _stored(dot: Dot, index: int, layout: Mma, num_warps: int) -> Store | None:
     shared = wgmma.panels_for_operand(shape, order, bits, k_dim, columns)
     if shared is None:
         return None
+    if comes_from_dot(dot, index):
+        return Store(shared, None)
     size = [1, 1]
     size[order[0]] = min(8 * CHUNK_BYTES // value.type.element.bits, shape[order[0]])
     return Store(shared, default_blocked(shape, num_warps, size_per_thread=size, order=in_memory))
@@ -198,9 +202,9 @@ def _order_behind(value: Value) -> tuple[int, ...]:
     return max(found, key=lambda pair: pair[0])[1]
 
 
-def _in_layout(value: Value, layout: Distributed) -> Value:
+def _in_layout(value: Value, layout: Distributed | None) -> Value:
     """``value`` in ``layout``, converted where it is computed, once for all dots."""
-    if value.type.layout == layout:
+    if layout is None or value.type.layout == layout:
         return value
     there = (user for user in value.users if user.changes_layout and user.result.type.layout == layout)
     op = next(there, None)

@@ -252,6 +252,33 @@ def test_keys_and_values_of_eight_bits(execute, rows, num_warps):
 
 
 @ptxforge.jit
+def right_from_product(a, b, d, c, N: tl.constexpr, WORDS: tl.constexpr):
+    """c = d @ max(a @ b, 0), as f16, or as f32 by tf32x3."""
+    i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    inner = tl.maximum(tl.dot(tl.load(a + i * N + j), tl.load(b + i * N + j)), 0)
+    left = tl.load(d + i * N + j)
+    if WORDS:
+        found = tl.dot(left.to(tl.float32), inner, input_precision="tf32x3")
+    else:
+        found = tl.dot(left * 2, inner.to(tl.float16))
+    tl.store(c + i * N + j, found)
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_a_right_operand_that_another_product_gave(execute, words):
+    """It is stored from the accumulators, without another exchange."""
+    n = 64
+    rng = np.random.default_rng(9)
+    a, b, d = (rng.integers(-2, 3, (n, n)).astype(np.float16) for _ in "abd")
+    expected = (d.astype(np.float64) * (1 if words else 2)) @ np.maximum(a.astype(np.float64) @ b, 0)
+    arguments = [a, b, d, np.zeros((n, n), np.float32)]
+    constants = {"N": n, "WORDS": words}
+    for (c,) in execute(right_from_product, (1,), arguments, constants, [3], num_warps=4):
+        np.testing.assert_array_equal(c, expected)
+    assert not messages("not-by-wgmma", right_from_product)
+
+
+@ptxforge.jit
 def two_products(a, b, c, d, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr):
     """c = (2 a) @ (2 b), d = (3 a) @ (2 b)."""
     i, j, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
