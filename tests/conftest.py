@@ -12,8 +12,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: pytest-xdist
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["PTXFORGE_CACHE_DIR"] = "off"  # what fixtures of modules compile comes before the fixture below
 
-import functools
-import re
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from ptxforge.runtime import devices as runtime_devices
 from ptxforge.runtime import tools
 from ptxforge.support.errors import DeviceError
 from tests import forms
+from tests.assembling import assemble_all, assemble_later
 
 # A test takes as long as the other tests on the machine let it.
 hypothesis.settings.register_profile("ptxforge", deadline=None)
@@ -46,6 +46,20 @@ def pytest_configure(config: pytest.Config) -> None:
         file.write_text("")
     _forms = forms.Session(file)
     _forms.watch()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """The tests themselves stay to the end: garbage collections need not walk through them each time, and may
+    be rarer."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(10_000)
 
 
 @pytest.fixture(autouse=True)
@@ -110,15 +124,14 @@ def revive(device: CudaDevice) -> None:
 
 
 class CheckedEmulator(EmulatorDevice):
-    """An emulator in checked mode. Every PTX text that it loads must pass ``ptxas`` too, where there is one,
-    and every launch must be free of findings."""
+    """An emulator in checked mode. Every PTX text that it loads must pass ``ptxas`` too, where there is one
+    (``tests/assembling.py``), and every launch must be free of findings."""
 
     def __init__(self) -> None:
         super().__init__(check="all")
 
     def load_module(self, ptx: str):
-        if tools.find("ptxas"):
-            assemble_once(ptx)
+        assemble_later(ptx)
         return _CheckedModule(self, super().load_module(ptx))
 
 
@@ -143,26 +156,20 @@ class _CheckedFunction:
         assert not self._device.findings, "\n".join(map(str, self._device.findings))
 
 
-@functools.cache
-def assemble_once(ptx: str) -> None:
-    """Fail with the assembler's messages when it refuses the text for the text's own target, or makes
-    products of warpgroups wait for each other."""
-    target = re.search(r"^\.target\s+(\w+)", ptx, re.MULTILINE)[1]
-    try:
-        _, log = tools.assemble_with_log(ptx, target)
-    except DeviceError as error:
-        pytest.fail(f"ptxas refuses the PTX for {target}:\n{error}\n{ptx}")
-    if tools.serialized_products(log):
-        pytest.fail(f"ptxas serializes wgmma:\n{log}\n{ptx}")
+@pytest.fixture(scope="module", autouse=True)
+def texts_are_assembled() -> Iterator[None]:
+    """All PTX that the tests of a file made passes ``ptxas``."""
+    yield
+    assemble_all()
 
 
 @pytest.fixture(scope="session")
 def assemble():
-    """``assemble(ptx)``: the assembler must accept the text; the test is skipped where there is no
-    ``ptxas``."""
+    """``assemble(ptx)``: the assembler must accept the text (``tests/assembling.py``); the test is skipped
+    where there is no ``ptxas``."""
     if tools.find("ptxas") is None:
         pytest.skip("ptxas is not installed")
-    return assemble_once
+    return assemble_later
 
 
 @pytest.fixture

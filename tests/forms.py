@@ -41,8 +41,9 @@ from ptxforge.ir.ops.inline_asm import InlineAsm
 from ptxforge.support.target import parse_target
 
 LIST = Path(__file__).parent / "forms.txt"
-FOLDERS = ("codegen_ptx", "kernels", "language", "tir")
-"""Whose tests make no form that is not listed: those of the code generator, and of whole kernels."""
+FOLDERS = ("codegen_ptx", "fuzz", "kernels", "language", "tir")
+"""Whose tests make no form that is not listed: those of the code generator, of whole kernels and of random
+programs."""
 NEWEST = 90
 """The architecture on on which such runs happen, as in ``sm_90``: forms of newer ones are excused."""
 PACKAGE = str(Path(ptxforge.__file__).parent)

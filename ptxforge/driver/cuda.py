@@ -374,7 +374,6 @@ class CudaFunction:
         with self.device.current():
             return FunctionAttributes(
                 registers=self._attribute("NUM_REGS"),
-                static_shared_bytes=self._attribute("SHARED_SIZE_BYTES"),
                 local_bytes=self._attribute("LOCAL_SIZE_BYTES"),
                 max_threads_per_block=self._attribute("MAX_THREADS_PER_BLOCK"),
             )

@@ -28,6 +28,7 @@ from ptxforge.emulator.async_work import (
     Groups,
     Multicast,
     SharedAddress,
+    meet,
     reduce_into,
 )
 from ptxforge.emulator.findings import Site
@@ -63,7 +64,7 @@ class CopyGroups(Groups):
     def _land_for_mbarriers(self, slots: np.ndarray | None) -> bool:
         """Copies that announced themselves on a waited mbarrier land, and arrive."""
         state = self.machine.family_state(MBarriers)
-        chosen = [slots is None or np.isin(entry[1], slots).any() for entry in self.arrivals]
+        chosen = [slots is None or meet(entry[1], slots) for entry in self.arrivals]
         ready = [entry for entry, wanted in zip(self.arrivals, chosen) if wanted]
         self.arrivals = [entry for entry, wanted in zip(self.arrivals, chosen) if not wanted]
         for lanes, places, site in ready:
@@ -233,7 +234,7 @@ class BulkCopies:
         self.stores.reset()
 
     def _land_loads(self, slots: np.ndarray | None) -> bool:
-        ready = [load for load in self.loads if slots is None or np.isin(load.slots, slots).any()]
+        ready = [load for load in self.loads if slots is None or meet(load.slots, slots)]
         if ready:
             self.loads = [load for load in self.loads if load not in ready]
             for load in ready:
@@ -562,7 +563,7 @@ class _Tensor:
         corner = np.stack([register[lanes].astype(np.int64) for register in self.coordinates], axis=1)
         unit = tensormap.STORE_UNIT if self.stores else tensormap.unit_bytes(m)
         remote, inside = tensormap.global_units(m, corner, unit)
-        if not self._allocated(m, remote, inside, unit, lanes):
+        if not self._allocated(remote, inside, unit, lanes):
             return None
         local = self.shared.host(tensormap.shared_units(m, low, unit), lanes)
         return _Boxes(m, lanes, remote - ORIGIN, inside, local, unit)
@@ -589,7 +590,7 @@ class _Tensor:
         return lowest >= 0
 
     def _allocated(
-        self, m: TensorMap, remote: np.ndarray, inside: np.ndarray | None, unit: int, lanes: np.ndarray
+        self, remote: np.ndarray, inside: np.ndarray | None, unit: int, lanes: np.ndarray
     ) -> bool:
         touched = remote if inside is None else remote[inside]
         if not touched.size:

@@ -30,6 +30,11 @@ def reduce_into(indices: np.ndarray, values: np.ndarray, reduction: tuple[str, s
     table[places] = np.asarray(result).view(table.dtype)
 
 
+def meet(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two arrays, of the slots that lanes wait for or arrive at, have one in common."""
+    return not set(one.tolist()).isdisjoint(other.tolist())
+
+
 class SharedAddress:
     """A shared-memory address operand without alignment to its size: lanes -> host indices, with bounds
     checked.

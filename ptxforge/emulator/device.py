@@ -224,7 +224,6 @@ class EmulatorFunction:
         program = self.translation.program
         return FunctionAttributes(
             min([pressure(program), *program.entry.directives.get("maxnreg", ())]),
-            program.static_shared,
             program.local_bytes,
             self._max_threads(program.entry.directives),
         )

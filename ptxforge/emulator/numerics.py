@@ -951,7 +951,7 @@ def _conversion(
     if source in _INTEGERS and target in _INTEGERS:
         return (source,), _integer_to_integer(target, "sat" in flags)
     if source in _INTEGERS and target in _FLOATS:
-        return (source,), _integer_to_float(target, source, mode, flags)
+        return (source,), _integer_to_float(target, mode, flags)
     if source in _FLOATS and target in _INTEGERS:
         return (source,), _float_to_integer(target, source, mode, flags)
     if source in _FLOATS and target in _FLOATS:
@@ -988,9 +988,7 @@ def _sum_of_halves(a: Array) -> tuple[Array, Array]:
     return two_sum(high, (a & a.dtype.type(0xFFFFFFFF)).astype(np.float64))
 
 
-def _integer_to_float(
-    target: str, source: str, mode: str, flags: frozenset[str]
-) -> Callable[..., Array] | None:
+def _integer_to_float(target: str, mode: str, flags: frozenset[str]) -> Callable[..., Array] | None:
     if target in ("f32", "f64") and mode == "rn":
         core = lambda a: np.asarray(a).astype(NATURAL[target])  # noqa: E731
     elif target == "f64":

@@ -15,6 +15,7 @@ without it a lane that continues early would run ahead of the lanes that are sti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -591,18 +592,17 @@ def _constants(blocks: list[Block]) -> dict[str, int]:
     return {name: value for name, value in found.items() if name not in dropped}
 
 
-def registers_of(operands: tuple) -> list[parser.Register]:
+def registers_of(operands: Sequence[object]) -> list[parser.Register]:
     """All registers inside operands, addresses included."""
-    found, work = [], list(operands)
-    while work:
-        operand = work.pop()
-        if isinstance(operand, parser.Register):
+    found: list[parser.Register] = []
+    for operand in reversed(operands):
+        kind = type(operand)
+        if kind is parser.Register:
             found.append(operand)
-        elif isinstance(operand, parser.Vector):
-            work.extend(operand.elements)
-        elif isinstance(operand, parser.Pair):
-            work += [operand.first, operand.second]
-        elif isinstance(operand, parser.Memory):
-            work.append(operand.base)
-            work.extend(operand.extra)
+        elif kind is parser.Memory:
+            found += registers_of((operand.base, *operand.extra))
+        elif kind is parser.Vector:
+            found += registers_of(operand.elements)
+        elif kind is parser.Pair:
+            found += registers_of((operand.first, operand.second))
     return found

@@ -76,8 +76,9 @@ def _step(item: Instruction, bit: dict[str, int]) -> Step:
     """What a load gives depends on memory, what ``xor r, a, a`` gives on nothing, and ``selp`` may leave out
     the operand that nobody has written.
     """
-    defined = _defined(item, bit)
-    sources = item.operands[len(item.family.definitions(item)) :]
+    targets = item.family.definitions(item)
+    defined = _union(bit.get(register.name, 0) for register in registers_of(targets))
+    sources = item.operands[len(targets) :]
     cancels = item.parts[0] in ("xor", "sub") and len(sources) == 2 and sources[0] == sources[1]
     if cancels or item.parts[0] == "selp" or any(isinstance(operand, Memory) for operand in sources):
         sources = ()
@@ -351,7 +352,7 @@ def _faults(block: Block, state: State, operands: set[str]) -> Iterator[tuple[In
                 del state[key]
         else:
             touched = [register for register in registers_of(item.operands) if register.name in operands]
-            yield from _touched(item, state)
+            yield from _touched(item, touched, state)
             state.update({(_UNFENCED, register.name): 0 for register in touched})
 
 
@@ -373,13 +374,13 @@ def _issue(item: Instruction, state: State) -> None:
             state["A", register.name] = 0
 
 
-def _touched(item: Instruction, state: State) -> Iterator[tuple[Instruction, str]]:
-    defined = {register.name for register in _written(item)}
-    for register in registers_of(item.operands):
+def _touched(item: Instruction, registers: list[Register], state: State) -> Iterator[tuple[Instruction, str]]:
+    """``registers``: those of its operands that some wgmma has, too."""
+    for register in registers:
         if ("D", register.name) in state:
             yield item, f"{register.name} is an accumulator of a wgmma that was not waited for"
             return
-        if register.name in defined and ("A", register.name) in state:
+        if ("A", register.name) in state and register.name in {one.name for one in _written(item)}:
             yield item, f"{register.name} is an operand of a wgmma that was not waited for"
             return
 

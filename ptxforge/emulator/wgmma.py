@@ -198,9 +198,9 @@ def bind_commit(machine: Machine, site: Site) -> Callable:
 
     def run(mask: np.ndarray | None) -> None:
         groups = warpgroups_of(machine, mask, site)
-        committed, others = [], []
+        committed, others, chosen = [], [], set(groups.tolist())
         for operation in state.issued:
-            (committed if np.isin(operation.warpgroups, groups).all() else others).append(operation)
+            (committed if chosen.issuperset(operation.warpgroups.tolist()) else others).append(operation)
         for run_of in _mergeable_runs(committed):
             product = _Product(machine, state, run_of)
             state.groups.issue(product.warpgroups, product)

@@ -28,7 +28,6 @@ from ptxforge.passes.analysis.roots import root_of
 from ptxforge.passes.properties import memory_accesses
 from ptxforge.support import machine
 from ptxforge.support.location import Location
-from ptxforge.support.target import Target
 
 
 @attrs.frozen(slots=True)
@@ -59,7 +58,7 @@ class Access:
     cure: str
 
 
-def accesses_of(function: Function, target: Target) -> list[Access]:
+def accesses_of(function: Function) -> list[Access]:
     """The accesses of tensors of pointers, after their widths were decided."""
     facts = AxisInfoAnalysis(function)
     return [_access(op, facts) for op in memory_accesses(function)]

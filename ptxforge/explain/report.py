@@ -256,10 +256,10 @@ def advice_for(
         *_of_resources(resources, occupancy),
         *_of_accesses(trace.accesses),
         *_of_loops(trace),
-        *_of_products(trace.products, trace.target.has_wgmma),
+        *_of_products(trace.products),
         *_of_remarks(trace),
         *_of_conflicts(conflicts_of(trace.function)),
-        *(_of_counts(trace, counts) if counts is not None else ()),
+        *(_of_counts(counts) if counts is not None else ()),
     ]
     unique = list(dict.fromkeys(found))
     return sorted(unique, key=_place)
@@ -338,7 +338,7 @@ def _of_loops(trace: Trace) -> Iterator[Advice]:
             yield Advice(severity, "pipeline", location, why, cure)
 
 
-def _of_products(products: Iterable[Product], has_wgmma: bool) -> Iterator[Advice]:
+def _of_products(products: Iterable[Product]) -> Iterator[Advice]:
     for product in products:
         if product.unit == "fma":
             yield Advice("warning", "tensor cores", product.location, product.why, product.cure)
@@ -362,7 +362,7 @@ def _of_conflicts(conflicts: Iterable[Conflict]) -> Iterator[Advice]:
         )  # fmt: skip
 
 
-def _of_counts(trace: Trace, counts: Counts) -> Iterator[Advice]:
+def _of_counts(counts: Counts) -> Iterator[Advice]:
     for row in counts.report.by_source:
         if row.source is None:
             continue

@@ -162,7 +162,7 @@ class Product:
         return self.flops / (self.batch * size * self.k * (self.m + self.n))
 
 
-def products_of(function: Function, target: Target) -> list[Product]:
+def products_of(function: Function) -> list[Product]:
     """The products, after tensor cores were given what they can do."""
     return [_product(op) for op in function.walk(ops.Product)]
 

@@ -163,9 +163,9 @@ class _Watcher:
             lines = before if _texts(lines) == _texts(before) else lines
         self.stages.append(Stage(row.name, row.stage, row.why, lines is not before, lines))
         if VECTORS in row.establishes:
-            self.accesses = accesses_of(function, self.target)
+            self.accesses = accesses_of(function)
             self.loops = loops_of(function)
-            self.products = products_of(function, self.target)
+            self.products = products_of(function)
 
 
 def _texts(lines: tuple[Line, ...]) -> list[str]:

@@ -221,8 +221,9 @@ SCHEDULE = frozenset({"stage", "group", "slice", "turn", "beyond"})
 """Attributes that any operation right in the body of a ``for`` that is to be pipelined may have, integers:
 which iteration it works on (``stage``), with which others its copy arrives (``group``, of loads), how much of
 k it takes at once (``slice``, of a product), when its turn comes in a step (``turn``; those of one turn stand
-as in the text), and for how many iterations behind the last one it is done, too (``beyond``). First
-``passes/schedule_loops.py`` writes them, then ``passes/pipeline_loops.py``; ``expand_loops.py`` obeys."""
+as in the text), and for how many iterations behind the last one it is done, too (``beyond``; so is the copy
+of a load that has it). First ``passes/schedule_loops.py`` writes them, where it decides, then
+``passes/pipeline_loops.py``, on all; ``expand_loops.py`` obeys."""
 
 _REQUIRED = object()
 

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import dropwhile
 from math import prod
+from typing import NamedTuple
 
 from ptxforge.layouts import f2
 from ptxforge.layouts.cta import CTALayout, Shape, names_in_order
-from ptxforge.layouts.linear import BLOCK, LANE, OFFSET, REGISTER, WARP, LayoutError, LinearLayout
+from ptxforge.layouts.linear import BLOCK, LANE, OFFSET, REGISTER, WARP, LayoutError, LinearLayout, log2_exact
 
 
 def container_bytes(element_bits: int) -> int:
@@ -67,6 +68,38 @@ def reduce_scratch_bytes(layout: LinearLayout, axis: int, element_bits: Sequence
         return 0
     results = prod(size for d, (_, size) in enumerate(layout.out_dims) if d != axis)
     return sum(results * warps * container_bytes(bits) for bits in element_bits)
+
+
+class Share(NamedTuple):
+    """Which of all partial results of a reduction, ``results`` of them side by side for each warp, a thread
+    combines: ``partials`` warps' of each of the ``rows``, beginning where ``columns`` (for each bit of the
+    thread's number) leads; 2**``lane_bits`` neighbouring lanes combine one result. ``serves_all``: no partial
+    result is read by two threads."""
+
+    partials: int
+    rows: range
+    columns: tuple[int, ...]
+    lane_bits: int
+    serves_all: bool
+
+
+@lru_cache(maxsize=1024)
+def deal_out(results: int, warps: int, layout: LinearLayout) -> Share:
+    """Deal the partial results of ``warps`` warps for ``results`` results out to all threads of ``layout``.
+
+    >>> from ptxforge.layouts.encodings import Blocked
+    >>> deal_out(64, 4, Blocked((4, 1), (16, 2), (1, 4), (0, 1)).linear((64, 8)))
+    Share(partials=2, rows=range(0, 64, 64), columns=(128, 1, 2, 4, 8, 16, 32), lane_bits=1, serves_all=True)
+    """
+    threads, row_bits = layout.in_bits(LANE) + layout.in_bits(WARP), log2_exact(results)
+    own = max(0, row_bits + log2_exact(warps) - threads)  # bits of the partial results of one thread
+    partials = min(1 << own, warps)
+    lane_bits = log2_exact(warps // partials)
+    told_apart = min(threads - lane_bits, row_bits)  # bits of the results that threads tell apart
+    columns = [results * partials << bit for bit in range(lane_bits)]
+    columns += [1 << bit for bit in range(told_apart)]
+    rows = range(0, results, 1 << told_apart)
+    return Share(partials, rows, tuple(columns), lane_bits, lane_bits + told_apart == threads)
 
 
 @lru_cache(maxsize=4096)

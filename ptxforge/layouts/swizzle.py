@@ -295,7 +295,7 @@ def panels_for_dot_operand(
 ) -> Panels | None:
     """The panels out of which the operand is read in no more steps than out of
     :func:`swizzle_for_dot_operand`; ``None`` if there are none. They are as wide as the tile, or as panels
-    can be: TMA takes about two cycles for each row of one, whatever its width (measured on an H200).
+    can be: how long TMA takes for a row of one does not depend on its width (``docs/performance.md``).
 
     >>> mma = Mma((3, 0), (4, 1), (16, 256, 16), interleave=(4, 1))
     >>> print(panels_for_dot_operand(DotOperand(0, mma, 1), (64, 32), (0, 1), 32))

@@ -22,10 +22,8 @@ not wait for tiles while the other one is a whole round ahead of it in the ring.
 
 Rules
 -----
-MARKED      The loop over tiles has ``consumer_groups`` (``deal_out_tiles`` decides), and warps were
-            specialized.
-STEPS       The inner loop has as many steps for each tile.
-COPIES      Where a copy begins is computed from the number of its step, not carried from step to step.
+MARKED      The loop over tiles has ``consumer_groups`` (``deal_out_tiles`` decides, and says what such a loop
+            is), and warps were specialized.
 BARRIERS    All tiles of a step complete on one mbarrier: the group that is late waits once.
 STORES      The groups of a loop that the author wrote store in turns, too: its tiles may lie over each other.
 """
@@ -45,13 +43,12 @@ from ptxforge.ir.ops.partition import GetConsumerGroup, Partition, allocation_of
 from ptxforge.ir.ops.shared import MemDescIndex
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.passes.dce import dce
-from ptxforge.passes.deal_out_tiles import NOT_DEALT_OUT, is_made
+from ptxforge.passes.deal_out_tiles import is_made
 from ptxforge.passes.flatten_loops import hoist_scalars
-from ptxforge.passes.specialize_warps import set_registers
+from ptxforge.passes.group_registers import set_registers
 from ptxforge.passes.tensor_loads import pick, ring_of_barriers
 from ptxforge.support.machine import GROUPS_THAT_TAKE_TURNS as GROUPS
 from ptxforge.support.target import Target
-from ptxforge.support.worklist import each_once
 
 
 def alternate_tiles(function: Function, target: Target) -> bool:
@@ -61,11 +58,9 @@ def alternate_tiles(function: Function, target: Target) -> bool:
         loops = list(partition.consumers.of(For))
         if len(loops) != 1 or loops[0].consumer_groups != GROUPS:
             continue
+        if next(loops[0].body.of(For)).next.effects.finishes != PRODUCTS:
+            continue  # its product could not be cut in parts after all: ``overlap_products`` has said so
         found = _parts(partition, loops[0])
-        if found is None:
-            text = "copies complete on several mbarriers, or where they begin is carried from step to step"
-            function.remarks.add("not-dealt-out", NOT_DEALT_OUT.format(text), loops[0].location)
-            continue
         _consume(found)
         _produce(found)
         _share_barriers(found)
@@ -102,33 +97,12 @@ class _Parts:
         return self.wait.parent_op
 
 
-def _parts(partition: Partition, tiles: For) -> _Parts | None:
-    """What there is to change; None where the rules forbid it."""
-    steps, copies = list(tiles.body.of(For)), partition.producer.walk(BarrierWait)
-    if len(steps) != 1 or len(copies) != 1:
-        return None
-    arrivals = list(steps[0].body.of(BarrierArrive))
-    if len(arrivals) != 1 or steps[0].next.effects.finishes != PRODUCTS:
-        return None
+def _parts(partition: Partition, tiles: For) -> _Parts:
+    """What there is to change."""
+    (steps,), (wait,) = tiles.body.of(For), partition.producer.walk(BarrierWait)
+    (arrive,) = steps.body.of(BarrierArrive)
     hoist_scalars(tiles)
-    (steps,), (arrive,), (wait,) = steps, arrivals, copies
-    bounds = (steps.lower, steps.upper, steps.step)
-    if any(value.owner_block is tiles.body for value in bounds) or constant_of(steps.step) is None:
-        return None
-    found = _Parts(partition, tiles, steps, arrive, wait, arrive.barrier.defining_op.source.type.shape[0])
-    return found if _knows_places(found) else None
-
-
-def _knows_places(parts: _Parts) -> bool:
-    """See COPIES."""
-    loop = parts.copying
-    work = [value for op in loop.body.of(TensorLoad) for value in op.rest]
-    for value in each_once(work):
-        if value in loop.carried:
-            return False
-        if value.owner_block is loop.body and value.defining_op is not None:
-            work += value.defining_op.operands
-    return True
+    return _Parts(partition, tiles, steps, arrive, wait, arrive.barrier.defining_op.source.type.shape[0])
 
 
 # -- consumers -------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from collections.abc import Callable
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.definition import EXPENSIVE, PRODUCTS
+from ptxforge.ir.definition import EXPENSIVE, PRODUCTS, UNIFORM
 from ptxforge.ir.ops.arith import (
     AndI,
     CmpI,
@@ -58,8 +58,8 @@ from ptxforge.ir.ops.reduce import Associative, Reduce, Scan
 from ptxforge.ir.pressure import holders_at_the_peak, room, streams_much
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts.encodings import elements_per_thread
-from ptxforge.layouts.linear import LANE, WARP
-from ptxforge.layouts.scratch import axis_bits, first_lane_run, warp_runs
+from ptxforge.layouts.linear import LANE, WARP, LinearLayout
+from ptxforge.layouts.scratch import axis_bits, deal_out, first_lane_run, warp_runs
 from ptxforge.passes.own_loads import is_only_stored
 from ptxforge.support import machine
 from ptxforge.support.target import Target
@@ -96,9 +96,11 @@ def _reduce(op: Reduce) -> dict[str, object]:
         return {"agreed": bool(axis_bits(linear, op.axis, LANE)) and _may_disagree(op)}
     is_single = not isinstance(result, T.TensorType) or result.numel == 1
     by_lanes = is_single and _is_butterfly_shorter(op, warp_bits)
+    dealt_out = not is_single and _is_dealing_out_shorter(op, linear, warp_bits)
+    has_neighbours = not is_single and result.layout.linear(result.shape).num_consecutive_in_out() > 1
     return {
-        "by_lanes": by_lanes, "agreed": by_lanes and _may_disagree(op),
-        "rows_of_warps": not is_single and result.layout.linear(result.shape).num_consecutive_in_out() > 1,
+        "by_lanes": by_lanes, "agreed": by_lanes and _may_disagree(op), "dealt_out": dealt_out,
+        "rows_of_warps": dealt_out or has_neighbours,
     }  # fmt: skip
 
 
@@ -115,6 +117,22 @@ def _is_butterfly_shorter(op: Reduce, bits: int) -> bool:
     once = _length(op)
     butterfly = operands + bits * (operands * machine.SHUFFLE + once)
     return op.combine_name == "" and butterfly < operands * -(-warps // 4) + (warps - 1) * once
+
+
+def _is_dealing_out_shorter(op: Reduce, linear: LinearLayout, bits: int) -> bool:
+    """Whether threads that combine a share of the partial results each, and meet once more, take fewer
+    instructions than threads that combine all that they need. (Where a step is one instruction, they do
+    not.) There must be work for all: else some would read where others write."""
+    result = op.results[0].type
+    operands, once = len(op.inputs), _length(op)
+    each = elements_per_thread(result.layout, result.shape)
+    share = deal_out(result.numel, 1 << bits, linear)
+    rows, lanes = len(share.rows), share.lane_bits
+    steps = rows * (share.partials - 1) + lanes
+    moved = rows * share.partials + lanes * machine.SHUFFLE + rows
+    shared = steps * once + operands * moved + machine.SHARED_ROUND_TRIP
+    is_shorter = shared < each * ((1 << bits) - 1) * once
+    return op.combine_name == "" and share.serves_all and is_shorter
 
 
 def _scan(op: Scan) -> dict[str, object]:
@@ -222,14 +240,15 @@ def _is_crowded(function: Function) -> bool:
 
 
 def _remainder(op: RemSI | RemUI) -> dict[str, object]:
-    """Indices are taken modulo a size to keep them inside, where most are anyway: but not where the quotient
-    is used as well. And not in loops, whose schedule a branch would cut in two.
+    """Indices are taken modulo a size, one for all, to keep them inside, where most are anyway: but not where
+    the quotient is used as well. And not in loops, whose schedule a branch would cut in two.
 
     Of divisions of narrow numbers, or without signs, that are single instructions the assembler shares all
     that there is to share."""
     type_, bits = op.result.type, T.element_type(op.result.type).bits
     is_index = isinstance(type_, T.TensorType) and bits >= 32
-    is_apart = is_index and not any(isinstance(user, (DivSI, DivUI)) for user in op.lhs.users)
+    has_size = is_index and UNIFORM in getattr(op.rhs.defining_op, "traits", ())
+    is_apart = has_size and not any(isinstance(user, (DivSI, DivUI)) for user in op.lhs.users)
     is_long = bits >= (32 if type(op) is RemSI else 64)
     return {
         "mostly_inside": is_apart and not loops_around(op),

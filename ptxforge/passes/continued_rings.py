@@ -8,6 +8,9 @@ iterations start those of the second, which takes them from the same ring (``rin
 the phase that the first has reached. The second loop starts no copies, needs no barrier, and waits for no
 memory: its tiles were asked for some iterations ago.
 
+``schedule_loops`` writes on the second loop that it ``reads_on``, and on loads of the first for how many
+iterations their copies go ``beyond`` it.
+
 Rules
 -----
 CHAIN     The first loop is a chain (``chained_products.py``), whose copies lead by ``distance`` iterations.
@@ -26,48 +29,55 @@ from collections.abc import Iterator
 import attrs
 
 from ptxforge.ir import types as T
-from ptxforge.ir.core import Operation, Value
+from ptxforge.ir.core import Value
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.passes.analysis.rectangles import Dimension, Rectangle
-from ptxforge.passes.chained_products import constant_extent
+from ptxforge.passes.analysis.flights import runs_ahead
 from ptxforge.passes.tensor_loads import TensorLoads
 
 
-@attrs.frozen
-class Continuation:
-    """The ``loop`` that reads on, for how many ``iterations``; ``loads``: which of its loads continues which
-    one of the loop before."""
-
-    loop: For
-    iterations: int
-    loads: dict[Load, Load]
-
-
-def continuation_of(
-    loop: For, loads: list[Load], distance: int, by_tma: TensorLoads, others: dict[For, list[Load]]
-) -> Continuation | None:
-    """The loop behind the chain ``loop`` that can read on in its ring, of ``others`` with their loads."""
-    following = next((op for op in _behind(loop) if op in others), None)
-    if following is None or following.lower is not loop.upper or following is loop:
-        return None
+def continue_ring(loop: For, loads: list[Load], by_tma: TensorLoads) -> None:
+    """Write on the chain ``loop`` and on the one behind that this reads on in the ring, if it can."""
+    following = next((behind for behind in _behind(loop) if behind.distance), None)
+    if following is None or following.lower is not loop.upper:
+        return
     step, iterations = constant_of(loop.step), constant_extent(following)
     if step is None or constant_of(following.step) != step or iterations is None:
-        return None
-    pairs = dict(zip(loads, others[following]))
-    is_same = len(loads) == len(others[following]) and all(
-        _are_same(loop, first, following, second, by_tma) for first, second in pairs.items()
+        return
+    others = [op for op in following.body.operations if runs_ahead(op)]
+    is_same = len(loads) == len(others) and all(
+        _are_same(loop, first, following, second, by_tma) for first, second in zip(loads, others)
     )
-    if not (is_same and 0 < iterations <= distance and by_tma.rectangles.forms.ends_exactly(loop)):
+    if is_same and 0 < iterations <= loop.distance and by_tma.rectangles.forms.ends_exactly(loop):
+        following.reads_on = True
+        for load in loads:
+            load.attributes["beyond"] = iterations
+
+
+def reader_behind(loop: For) -> For:
+    """The loop that reads on in the ring of ``loop``."""
+    return next(behind for behind in _behind(loop) if behind.reads_on)
+
+
+def constant_extent(loop: For) -> int | None:
+    """How many iterations ``for … in range(x, x + n, step)`` has; ``None`` if that is not its form."""
+    op, step = loop.upper.defining_op, constant_of(loop.step)
+    if op is None or step is None or [sign for _, sign in op.addends] != [1, 1]:
         return None
-    return Continuation(following, iterations, pairs)
+    for base, extent in (op.operands, reversed(op.operands)):
+        if base is loop.lower and constant_of(extent) is not None:
+            return -(-constant_of(extent) // step)
+    return None
 
 
-def _behind(loop: For) -> Iterator[Operation]:
+def _behind(loop: For) -> Iterator[For]:
+    """The loops behind ``loop`` in its block."""
     op = loop.next
     while op is not None:
-        yield op
+        if op.is_counted:
+            yield op
         op = op.next
 
 

@@ -1,7 +1,8 @@
-"""Which loops over tiles are dealt out to two groups of warps, as ``alternate_tiles`` then does.
+"""Which loop over tiles is dealt out to two groups of warps, as ``alternate_tiles`` then does:
+``schedule_loops`` asks when it has decided on its loads and products.
 
     for %tile … {                                                          (before)
-      … %acc = for %k … { load …; dot_async … }; store … }
+      … %acc = for %k … { load …; dot_async …; dot_wait … {until = "next"} }; store … }
 
     for %tile … { … } {warp_specialize = true, consumer_groups = 2}        (after)
 
@@ -15,9 +16,11 @@ SINGLE      TMA copies its tiles, which leave no room for a second block on the 
             multiply while this one stores. They and two exchanges of results have room side by side; these
             may pass in smaller parts for it.
 SCALARS     None is loaded: the producer computes for itself where copies begin.
-RUNS ON     A product may run on into the next step (``disallow_acc_multi_buffer`` forbids it).
+RUNS ON     The product runs on into the next step (``disallow_acc_multi_buffer`` forbids it).
 STEPS       A tile has as many steps as the next, known in front of the loop: so each group knows how many
             the other one's tiles take.
+PLACES      Where a copy begins is computed from the number of its step, not carried from step to step: the
+            producer counts steps from another number on.
 APART       No tile reads what another one wrote, waits for it, or shows when it is computed, and nothing but
             buffers goes from one to the next. All else in the function is computed by both groups: it writes
             nothing.
@@ -32,15 +35,16 @@ from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.tensor_store import StoreBox
+from ptxforge.ir.ops.warpgroup import DotWait
+from ptxforge.ir.rewriter import constant_of
 from ptxforge.ir.warps import scratch_of
+from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.analysis.roots import root_of_access
 from ptxforge.passes.persistent_programs import are_apart, bytes_of_tiles
+from ptxforge.passes.tensor_loads import TensorLoads
 from ptxforge.support import machine
 from ptxforge.support.target import Target
 from ptxforge.support.worklist import each_once
-
-NOT_DEALT_OUT = "two groups of warps do not take its tiles in turns: {}"
-"""The remark's words for a reason."""
 
 
 def deal_out_tiles(function: Function, target: Target) -> bool:
@@ -51,7 +55,8 @@ def deal_out_tiles(function: Function, target: Target) -> bool:
     tiles, steps = found
     reason = _why_not(function, tiles, steps, target)
     if reason:
-        function.remarks.add("not-dealt-out", NOT_DEALT_OUT.format(reason), tiles.location)
+        text = f"two groups of warps do not take its tiles in turns: {reason}"
+        function.remarks.add("not-dealt-out", text, tiles.location)
         return False
     tiles.warp_specialize, tiles.consumer_groups = True, machine.GROUPS_THAT_TAKE_TURNS
     return True
@@ -82,6 +87,8 @@ def _why_not(function: Function, tiles: For, steps: For, target: Target) -> str:
         return "no product may run on into the next step, see disallow_acc_multi_buffer"
     if not _has_same_steps(tiles, steps):
         return "that they have equally many steps is not known in front of the loop"
+    if not all(wait.until == "next" for wait in steps.body.of(DotWait)):
+        return "its product does not run on into the next step"
     return _why_not_apart(function, tiles) or _why_not_single(function, steps, target)
 
 
@@ -115,6 +122,8 @@ def _why_not_apart(function: Function, tiles: For) -> str:
 
 def _has_same_steps(tiles: For, steps: For) -> bool:
     """See STEPS."""
+    if constant_of(steps.step) is None:
+        return False
     return not any(_follows_from(value, tiles) for value in (steps.lower, steps.upper, steps.step))
 
 
@@ -125,7 +134,8 @@ def _follows_from(value: Value, tiles: For) -> bool:
         if value.owner_block is not tiles.body:
             continue
         op = value.defining_op
-        if op is None or not op.is_speculatable or op.regions:
+        is_scalar = not isinstance(value.type, T.TensorType)
+        if op is None or not (op.is_speculatable and is_scalar) or op.regions:
             return True
         work += op.operands
     return False
@@ -138,9 +148,25 @@ def _why_not_single(function: Function, steps: For, target: Target) -> str:
         return "TMA does not copy what they are made of"
     if 2 * buffers <= target.max_shared_bytes:
         return "a second block has room on the multiprocessor, and multiplies while this one stores"
+    if _carries_places(function, steps):
+        return "where its copies begin is carried from step to step"
     if not _makes_room(function, buffers, target):
         return "two exchanges of results have no room beside the buffers"
     return ""
+
+
+def _carries_places(function: Function, steps: For) -> bool:
+    """See PLACES."""
+    by_tma, loads = kept(TensorLoads, function), list(steps.body.of(Load))
+    by_tma.survey(loads)
+    sums = [d.coordinate for load in loads for d in by_tma.rectangle(load).dimensions]
+    work = [value for each in sums for monomial in each for value in monomial]
+    for value in each_once(work):
+        if value in steps.carried:
+            return True
+        if value.owner_block is steps.body and value.defining_op is not None:
+            work += value.defining_op.operands
+    return False
 
 
 def _makes_room(function: Function, buffers: int, target: Target) -> bool:

@@ -105,14 +105,14 @@ def _operands(op: Product, feeds: dict[Value, str]) -> list[str]:
     parts = []
     for name, operand in (("left", op.a), ("right", op.b)):
         buffers, is_loaded = _buffers(operand)
-        feed = ", ".join(dict.fromkeys(_fed(buffer, feeds, operand) for buffer in buffers))
+        feed = ", ".join(dict.fromkeys(_fed(buffer, feeds) for buffer in buffers))
         passes = _is_async(op) and isinstance(operand.type, T.TensorType)
         feed = feed or ("loaded" if is_loaded else "computed")
         parts.append(f"{name} {feed}" + (", through registers" if passes else ""))
     return parts
 
 
-def _fed(buffer: Value, feeds: dict[Value, str], operand: Value) -> str:
+def _fed(buffer: Value, feeds: dict[Value, str]) -> str:
     stages = buffer.type.shape[0] if buffer.type.rank > buffer.type.layout.rank else 1
     by = feeds.get(buffer, "by threads")
     return f"{by}, {stages} stages" if stages > 1 else by

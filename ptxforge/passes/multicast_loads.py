@@ -36,7 +36,7 @@ LEAST_ROWS = 8
 """Of a CTA's share."""
 
 
-def plan_multicasts(function: Function, loop: For, by_tma: TensorLoads, is_chain: bool) -> dict[Load, int]:
+def plan_multicasts(function: Function, loop: For, by_tma: TensorLoads) -> dict[Load, int]:
     """For the loads of ``loop`` that CTAs share: the bits of the rank in which these differ. The others that
     could be shared get a remark."""
     ctas = function.attributes.get("num_ctas", 1)
@@ -51,7 +51,7 @@ def plan_multicasts(function: Function, loop: For, by_tma: TensorLoads, is_chain
         bits = _lowest_run(_alike(loop, values, ctas))
         if not bits:
             continue
-        why = _why_alone(loop, by_tma, is_chain) or _why_whole(load, bits)
+        why = _why_alone(loop, by_tma) or _why_whole(load, bits)
         if why:
             text = f"each CTA copies this tile for itself: {why}"
             function.remarks.add("not-multicast", text, load.location)
@@ -68,14 +68,14 @@ def peers_of(multicasts: dict[Load, int]) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _why_alone(loop: For, by_tma: TensorLoads, is_chain: bool) -> str:
+def _why_alone(loop: For, by_tma: TensorLoads) -> str:
     """See TOGETHER and PLAIN; empty if the loop may share."""
     around = loop.parent_op
     while around is not None:
         if not around.is_counted:
             return "the loop stands in a branch"
         around = around.parent_op
-    if is_chain or len(loop.body.walk(Product)) != 1:
+    if len(loop.body.walk(Product)) != 1:
         return "the loop has several products"
     if not all(by_tma.rectangle(load) for load in loop.body.of(Load) if "stage" in load.attributes):
         return "threads copy another tile of the loop"

@@ -26,7 +26,6 @@ from ptxforge.passes.contract_products import contract_products
 from ptxforge.passes.count_groups import count_groups
 from ptxforge.passes.cse import cse
 from ptxforge.passes.dce import dce, drop_assumptions
-from ptxforge.passes.deal_out_tiles import deal_out_tiles
 from ptxforge.passes.describe_products import describe_products
 from ptxforge.passes.expand_loops import expand_loops
 from ptxforge.passes.flatten_loops import flatten_loops
@@ -40,6 +39,7 @@ from ptxforge.passes.optimize_dot_operands import optimize_dot_operands
 from ptxforge.passes.optimize_thread_locality import optimize_thread_locality
 from ptxforge.passes.overlap_products import overlap_products
 from ptxforge.passes.own_loads import own_loads
+from ptxforge.passes.peel_loops import peel_loops
 from ptxforge.passes.persistent_programs import persistent_programs
 from ptxforge.passes.pipeline_loops import pipeline_loops
 from ptxforge.passes.place_maps import place_maps
@@ -99,6 +99,10 @@ TILE: tuple[Pass, ...] = (
     Pass(
         unroll_loops, "tile",
         why="after licm: what is invariant is outside by now",
+    ),
+    Pass(
+        peel_loops, "tile",
+        why="of loops that the row above leaves: in those that it writes out every iteration is by itself",
     ),
     Pass(
         canonicalize_pointers, "tile",
@@ -193,12 +197,6 @@ GPU: tuple[Pass, ...] = (
         persistent_programs, "gpu", requires=(LAYOUTS, VECTORS), when=lambda target: target.has_wgmma,
         why="what fills shared memory is known, and nothing has been made for one tile only; before the row "
         "below, whose rings then serve all tiles",
-    ),
-    Pass(
-        deal_out_tiles, "gpu", keeps=(TensorLoads,), requires=(LAYOUTS, VECTORS),
-        when=lambda target: target.has_wgmma,
-        why="of loops over tiles that were written or that the row above made; before tiles are made to "
-        "overlap in one group of warps",
     ),
     Pass(
         version_loops, "gpu", requires=(LAYOUTS, VECTORS),

@@ -26,8 +26,9 @@ iteration ``k`` (``turn``).
 
 Rules
 -----
-STAGES      ``schedule_loops`` wrote them on loads. What an operation needs is in its stage at the latest,
-            through operands and carried values; all else is in the last stage.
+STAGES      ``schedule_loops`` wrote them on loads, and on what lags behind. What an operation needs is in its
+            stage at the latest, through operands and carried values; all else is in the last stage, in a
+            ``peeled`` loop in the one before.
 GROUPS      ``schedule_loops`` wrote them on loads. What TMA copies for one group completes on one mbarrier;
             what threads copy for it is committed and waited for as one group of ``cp.async``.
 SLICES      ``schedule_loops`` wrote on a product how deep its slices are.
@@ -45,9 +46,10 @@ ASYNC       Another pipelined load is copied by ``cp.async`` in pieces of 4, 8 o
 WALKING ON  A ring that TMA alone fills outlives the iterations of a loop directly around: its mbarriers are
             made once, and its place and phase are carried on. (Not yet in chains of products, nor where
             loads depend on loads.)
-PEELED      A chain of products has its last step behind it, without a first product for nothing.
-READING ON  A short loop behind a chain of products may take its tiles out of the chain's ring
-            (``continued_rings.py``).
+PEELED      Such a loop, a chain of products, has its last step behind it, without a first product for
+            nothing. Its tiles are released by warps, on mbarriers, when the products of their stage end.
+READING ON  A loop that ``reads_on`` takes its tiles out of the ring of the one before, whose copies go
+            ``beyond`` it (``continued_rings.py``).
 BUFFERS     One more than the distance, so that the buffer that a step fills is not one that the step reads:
             one barrier per step is enough (the copy follows the barrier that follows the wait).
             ``async_copy.ordered`` tells ``insert_barriers`` so. The prologue's copies are not ordered: in a
@@ -58,26 +60,22 @@ from __future__ import annotations
 
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation
-from ptxforge.ir.definition import COPIES, READS_GLOBAL, READS_SHARED, TENSORS
+from ptxforge.ir.definition import COPIES, READS_SHARED, TENSORS
 from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.mbarrier import BarrierInval
 from ptxforge.ir.ops.memory import Barrier, Load
-from ptxforge.ir.ops.shared import AsyncWait, LocalAlloc, LocalDealloc
-from ptxforge.ir.ops.warpgroup import DotWait
-from ptxforge.ir.pressure import registers_of
+from ptxforge.ir.ops.shared import AsyncWait, LocalDealloc
+from ptxforge.passes.analysis.flights import runs_ahead
 from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.analysis.stages import place_dependencies
-from ptxforge.passes.chained_products import Chain, chain_of, keep_in_registers, left_tile
-from ptxforge.passes.continued_rings import continuation_of
+from ptxforge.passes.chained_products import keep_in_registers, turns_around
+from ptxforge.passes.continued_rings import reader_behind
 from ptxforge.passes.expand_loops import is_of_copy
 from ptxforge.passes.multicast_loads import plan_multicasts
 from ptxforge.passes.rings import Rings
 from ptxforge.passes.sliced_products import cut_product
-from ptxforge.passes.specialize_warps import has_registers
 from ptxforge.passes.tensor_loads import TensorLoads
-from ptxforge.support import machine
-from ptxforge.support.errors import IRError
 from ptxforge.support.target import Target
 
 
@@ -86,117 +84,71 @@ def pipeline_loops(function: Function, target: Target) -> bool:
     loops = [op for op in function.walk(For) if op.distance]
     if not loops:
         return False
-    loads = {loop: [op for op in loop.body.operations if _is_ahead(op)] for loop in loops}
+    loads = {loop: [op for op in loop.body.operations if runs_ahead(op)] for loop in loops}
     by_tma = kept(TensorLoads, function)
     by_tma.survey(load for ahead in loads.values() for load in ahead)
     for loop in loops:
         if loop.distance:
-            _pipeline(function, loop, loads, by_tma, target)
+            _pipeline(function, loop, loads, by_tma)
     return True
-
-
-def _is_ahead(op: Operation) -> bool:
-    return "group" in op.attributes
 
 
 # -- the schedule -----------------------------------------------------------------------------------------
 
 
 def _pipeline(
-    function: Function, loop: For, all_loads: dict[For, list[Load]], by_tma: TensorLoads, target: Target
+    function: Function, loop: For, all_loads: dict[For, list[Load]], by_tma: TensorLoads
 ) -> None:
     loads = all_loads[loop]
-    stage, group, distance, last = _take_schedule(loop)
-    chain = chain_of(loop, loads) if all(map(by_tma.rectangle, loads)) else None
-    if chain is not None:
-        stage[chain.load] += 1
-        stage.update(dict.fromkeys(chain.late, last + 1))
+    stage, group, turns, beyond = _take_schedule(loop)
+    distance, last = loop.attributes.pop("distance"), loop.last_stage - loop.peeled
     is_one_level = all(stage[load] == last - distance for load in loads)
-    around = _around(loop, by_tma, loads) if chain is None and is_one_level else None
-    multicasts = plan_multicasts(function, loop, by_tma, chain is not None)
-    rings = Rings(loop, stage, group, distance, by_tma, chain, around, multicasts)
-    if chain is not None and _lends_a_warp(function, loop, loads, by_tma, rings.count, target):
-        loop.warp_specialize = True
-    loop.peeled = chain is not None
-    following = continuation_of(loop, loads, distance, by_tma, all_loads) if loop.peeled else None
+    around = _around(loop, by_tma, loads) if is_one_level and not loop.peeled else None
+    multicasts = plan_multicasts(function, loop, by_tma)
+    rings = Rings(loop, stage, group, distance, by_tma, around, multicasts)
     rings.lower(loads)
-    if chain is not None and (tile := _kept_tile(function, loop, chain)) is not None:
-        keep_in_registers(chain, tile, loop)
-    if following is not None:
-        _take_schedule(following.loop)
-        rings.read_on(following)
+    keep_in_registers(loop)
+    end = reader_behind(loop) if beyond else loop
+    if beyond:
+        rings.read_on(end, dict(zip(loads, all_loads[end])))
+        _take_schedule(end)
+        for name in ("distance", "last_stage", "reads_on"):
+            end.attributes.pop(name)
     slices = cut_product(loop, stage, last)
     place_dependencies(loop, stage, last)
-    if chain is not None:
-        turn = _chain_turns(loop, stage, chain)
+    if loop.peeled:
+        turn = turns_around(loop, turns, stage, last)
     elif slices is not None:
         turn = slices.turns(_late_first(stage, last))
     elif not any(loop.body.of(Product)):
         turn = _copies_behind_reads(loop, stage, last)
     else:
         turn = _late_first(stage, last)
-    if rings.barriers and chain is None:
+    if rings.barriers and not loop.peeled:
         starts = [op for op in loop.body.operations if op.effects.starts in (COPIES, TENSORS)]
         first = min(starts, key=turn.__getitem__)
         for op in rings.meet(first, last):
             stage[op], turn[op] = last, turn[first]
-    copies = [op for op in loop.body.operations if is_of_copy(op)]
-    beyond = dict.fromkeys(copies, following.iterations) if following is not None else {}
-    _write_schedule(loop, stage, turn, beyond)
-    _finish(loop, rings, loop if following is None else following.loop)
+    _write_schedule(loop, stage, turn, max(beyond.values(), default=0))
+    _finish(loop, rings, end)
 
 
-def _write_schedule(
-    loop: For, stage: dict[Operation, int], turn: dict[Operation, int], beyond: dict[Operation, int]
-) -> None:
-    """Write on all operations of the loop when they are done."""
+def _write_schedule(loop: For, stage: dict[Operation, int], turn: dict[Operation, int], beyond: int) -> None:
+    """Write on all operations of the loop when they are done; copies for iterations ``beyond`` it, too."""
     loop.last_stage = max(stage.values())
     for op in loop.body.operations:
         if not op.is_terminator:
             op.attributes.update(stage=stage[op], turn=turn[op])
-    for op, iterations in beyond.items():
-        op.attributes["beyond"] = iterations
+        if beyond and is_of_copy(op):
+            op.attributes["beyond"] = beyond
 
 
-def _take_schedule(loop: For) -> tuple[dict[Operation, int], dict[Operation, int], int, int]:
-    """The stages and the groups that are written on loads of the loop, its distance and its last stage. The
-    attributes go: stages are written anew for all operations. Raises :class:`IRError` for an operation that
-    has a stage, but no group, and is no load."""
-    found = loop.distance, loop.last_stage
-    for name in ("distance", "last_stage"):
-        loop.attributes.pop(name)
-    ahead = [op for op in loop.body.operations if "stage" in op.attributes]
-    if any("group" not in op.attributes and op.get_effects() != READS_GLOBAL for op in ahead):
-        raise IRError("an operation of a scheduled loop has a stage, but no group")
-    stage, group = (
-        {op: op.attributes.pop(name) for op in ahead if name in op.attributes} for name in ("stage", "group")
-    )
-    return stage, group, *found
-
-
-def _lends_a_warp(
-    function: Function, loop: For, loads: list[Load], by_tma: TensorLoads, count: int, target: Target
-) -> bool:
-    """Whether a chain of products, with ``count`` buffers for each of its loads, gets a warp that copies
-    unasked: see CHAIN in ``specialize_warps.py``."""
-    warps = function.attributes["num_warps"]
-    if function.attributes.get("maxnreg") or not has_registers(loop.body, warps):
-        return False
-    if any(by_tma.rectangle(load).in_kernel for load in loads):
-        return False
-    if warps not in machine.WARPS_THAT_LEND_ALONE:
-        return warps in machine.WARPS_THAT_LEND
-    beside = sum(op.result.type.bytes for op in loop.parent.of(LocalAlloc) if op.value is not None)
-    tiles = count * sum(load.result.type.bytes for load in loads)
-    return 2 * (tiles + beside) > target.max_shared_bytes
-
-
-def _kept_tile(function: Function, loop: For, chain: Chain) -> LocalAlloc | None:
-    """What the threads that compute keep in registers: see KEPT in ``chained_products.py``."""
-    tile, warps = left_tile(chain), function.attributes["num_warps"]
-    if tile is None or not loop.warp_specialize or warps not in machine.WARPS_THAT_LEND_ALONE:
-        return None
-    return tile if has_registers(loop.body, warps, registers_of(tile.value.type)) else None
+def _take_schedule(loop: For) -> tuple[dict[Operation, int], ...]:
+    """What is written on operations of the loop: stages, groups, turns, and how far beyond it they go. The
+    attributes go: stages and turns are written anew for all operations."""
+    scheduled = [op for op in loop.body.operations if "stage" in op.attributes]
+    names = ("stage", "group", "turn", "beyond")
+    return tuple({op: op.attributes.pop(name) for op in scheduled if name in op.attributes} for name in names)
 
 
 def _around(loop: For, by_tma: TensorLoads, loads: list[Load]) -> For | None:
@@ -209,7 +161,7 @@ def _finish(loop: For, rings: Rings, last: For) -> None:
     """Say which copies of the steady state need no barrier, and free the rings behind the ``last`` loop that
     reads there."""
     # mbarriers keep copies away in a chain, and in a cluster
-    queues = (COPIES, TENSORS) if rings.chain is not None or rings.multicasts else (COPIES,)
+    queues = (COPIES, TENSORS) if loop.peeled or rings.multicasts else (COPIES,)
     for op in loop.body.operations:
         if op.effects.fills in queues:
             op.attributes["ordered"] = True
@@ -239,37 +191,3 @@ def _copies_behind_reads(loop: For, stage: dict[Operation, int], last: int) -> d
     reads = [number for number, op in enumerate(late) if op.effects == READS_SHARED]
     head = set(late[: max(reads, default=-1) + 1])
     return {op: at if at or op in head else last + 1 for op, at in turn.items()}
-
-
-def _chain_turns(loop: For, stage: dict[Operation, int], chain: Chain) -> dict[Operation, int]:
-    """The steady state of a chain: see ``chained_products.py``."""
-    body = [op for op in loop.body.operations if not op.is_terminator]
-    at = stage[chain.first.start]
-    head = _needed_by(chain.first.start, [op for op in body if stage[op] == at])
-    first, second = (_ending(product.wait) for product in (chain.first, chain.second))
-    late = [op for op in body if stage[op] > at and op not in second]
-    early = [[op for op in body if stage[op] == ahead] for ahead in range(at - 1, -1, -1)]
-    before, behind = [head, late, *early, first], [second, chain.packing]
-    turn = dict.fromkeys(body, len(before))
-    turn.update((op, number) for number, part in enumerate(before) for op in part)
-    turn.update((op, number) for number, part in enumerate(behind, len(before) + 1) for op in part)
-    return turn
-
-
-def _ending(wait: DotWait) -> list[Operation]:
-    """The wait for a product, and what says then that its tile was read."""
-    ending: list[Operation] = [wait]
-    while ending[-1].effects.signals != TENSORS:
-        ending.append(ending[-1].next)
-    return ending
-
-
-def _needed_by(last: Operation, ops: list[Operation]) -> list[Operation]:
-    """Of ``ops``, which are in order: those that ``last`` needs, waits for its tiles included, and itself."""
-    needed = {last}
-    for op in reversed(ops[: ops.index(last) + 1]):
-        is_needed = op in needed or op.effects.finishes == TENSORS
-        if is_needed:
-            needed.update(v.defining_op for v in op.operands)
-            needed.add(op)
-    return [op for op in ops if op in needed]

@@ -103,11 +103,12 @@ def _panels_for_store(type: T.TensorType) -> Panels | None:
 
 def is_box_for_threads(load: Load) -> bool:
     """Whether ``load`` reads, through a descriptor, what threads want in a loop without products, and TMA is
-    to copy that: where results leave by TMA, too."""
+    to copy that: where results leave by TMA, too, or threads would copy few bytes at once."""
     loop, type = load.parent_op, load.result.type
     if not (load.boxed and loop is not None and loop.is_counted):
         return False
-    if not (machine.BOXES_FOR_THREADS or any(loop.body.of(StoreBox))):
+    is_narrow = load.width * type.element.bits < 8 * machine.THREADS_COPY_BOXES_FROM
+    if not (is_narrow and type.rank > 1 or any(loop.body.of(StoreBox))):
         return False
     is_for_threads = not any(ALLOCATES in user.traits for user in load.result.users)
     is_number = isinstance(type.element, T.ScalarType) and type.element is not T.I1

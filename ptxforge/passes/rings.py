@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Operation, Value
-from ptxforge.ir.definition import ALLOCATES
+from ptxforge.ir.definition import ALLOCATES, PRODUCTS
 from ptxforge.ir.ops.arith import Select, XorI
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierExpect, BarrierInit, BarrierWait
@@ -44,8 +44,6 @@ from ptxforge.ir.warps import warps_around
 from ptxforge.layouts.shared import InSharedMemory
 from ptxforge.passes.analysis.pipelined_loads import is_zero
 from ptxforge.passes.analysis.rectangles import Rectangle
-from ptxforge.passes.chained_products import Chain
-from ptxforge.passes.continued_rings import Continuation
 from ptxforge.passes.multicast_loads import peers_of
 from ptxforge.passes.ring_layouts import layout_of_boxes, layout_of_ring
 from ptxforge.passes.tensor_loads import TensorLoads, pick, ring_of_barriers
@@ -58,10 +56,10 @@ class Rings:
 
     def __init__(
         self, loop: For, stage: dict[Operation, int], group: dict[Operation, int], distance: int,
-        by_tma: TensorLoads, chain: Chain | None, around: For | None, multicasts: dict[Load, int],
+        by_tma: TensorLoads, around: For | None, multicasts: dict[Load, int],
     ):  # fmt: skip
         self.loop, self.stage, self.group, self.distance, self.by_tma = loop, stage, group, distance, by_tma
-        self.chain, self.around, self.multicasts = chain, around, multicasts
+        self.around, self.multicasts = around, multicasts
         self.count = distance + 1
         self.buffers: list[Value] = []
         self.tiles: dict[Load, tuple[Value, Value]] = {}
@@ -158,16 +156,16 @@ class Rings:
         self.buffers.append(buffer)
         return buffer
 
-    def read_on(self, continuation: Continuation) -> None:
-        """Let the loop behind take its tiles out of this ring (``continued_rings.py``)."""
-        following = continuation.loop
+    def read_on(self, following: For, loads: dict[Load, Load]) -> None:
+        """Let the loop behind take its tiles out of this ring, those of ``loads`` where the ones before were
+        read (``continued_rings.py``)."""
         slot, phase = (
             self._continue(counted[self.distance], following) for counted in (self._counters, self._phases)
         )
         b = Builder.at(following.body.terminator)
         moved = b.value(NextSlot, slot, count=self.count), b.value(NextPhase, phase, slot, count=self.count)
         following.body.terminator.set_operands([*following.body.terminator.operands, *moved])
-        for earlier, load in continuation.loads.items():
+        for earlier, load in loads.items():
             buffer, barriers = self.tiles[earlier]
             b = Builder.at(load)
             wait = b.create(BarrierWait, pick(b, barriers, slot).result, phase)
@@ -234,7 +232,7 @@ class Rings:
         self.tiles[load] = buffer, barriers
         Builder.at(self._home).create(BarrierInit, barriers)
         b = Builder.at(load)
-        if self.chain is not None:
+        if self.loop.peeled:
             self._release(load, at)
         slot, arrival = pick(b, buffer, copy_index), pick(b, barriers, copy_index)
         shared_by = self.multicasts.get(load, 0)
@@ -311,8 +309,8 @@ class Rings:
         slot = pick(b, ring, self._counter(at))
         wait = b.create(BarrierWait, slot.result, phase.result, for_copies=True)
         stage.update(dict.fromkeys((phase, slot, wait), at))
-        product = self.chain.second if load is self.chain.load else self.chain.first
-        behind = Builder.after(product.wait)
+        waits = (op for op in self.loop.body.operations if op.effects.finishes == PRODUCTS)
+        behind = Builder.after(next(op for op in waits if stage[op] == use))
         read = pick(behind, ring, self._counter(use))
         arrive = behind.create(BarrierArrive, read.result)
         stage.update(dict.fromkeys((read, arrive), use))

@@ -30,8 +30,10 @@ REGISTERS   Where no load is, one of two tiles that threads load by themselves m
             (``loads_in_registers.py``).
 NARROW      Beside the copies of a product's tiles, loads that no copy can do may run one iteration ahead in
             registers: they have a stage, but no group.
+CHAINS      of two products have a schedule of their own (``chained_products.py``).
 PRODUCTS    of warpgroups run on into the next iteration, or are waited for where it uses their sums
             (``products_in_flight.py``), whether loads run ahead or not.
+TURNS       of a loop over tiles two groups of warps may take (``deal_out_tiles.py``).
 SKIPPED     Loops that contain loops, barriers, assertions or prints; ``num_stages`` below 2; a loop that
             yields another carried value unchanged.
 
@@ -47,11 +49,11 @@ from ptxforge.ir.core import Function
 from ptxforge.ir.ops.control import For, While, loops_around
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load
-from ptxforge.passes.analysis.flights import runs_ahead
 from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.analysis.pipelined_loads import may_be_pipelined, pipelined_loads
 from ptxforge.passes.analysis.reasons import why_not_ahead
-from ptxforge.passes.chained_products import chain_of
+from ptxforge.passes.chained_products import schedule_chain
+from ptxforge.passes.deal_out_tiles import deal_out_tiles
 from ptxforge.passes.flatten_loops import StaysError
 from ptxforge.passes.loads_in_registers import run_ahead_in_registers, run_narrow_ahead
 from ptxforge.passes.products_in_flight import schedule_products
@@ -80,10 +82,9 @@ def schedule_loops(function: Function, target: Target) -> bool:
             _remark(function, loop, stages[loop], ahead)
             changed |= bool(ahead)
     for loop in loops:
-        loads = [op for op in loop.body.operations if runs_ahead(op)]
-        is_chain = all(map(by_tma.rectangle, loads)) and chain_of(loop, loads) is not None
+        is_chain = schedule_chain(function, loop, by_tma, target)
         changed |= not is_chain and schedule_products(function, loop, target)
-    return changed
+    return deal_out_tiles(function, target) or changed
 
 
 def _through_memory(function: Function, loop: For, stages: int, by_tma: TensorLoads) -> bool:

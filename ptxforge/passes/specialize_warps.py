@@ -23,18 +23,13 @@ these are there already: ``chained_products.py``.)
 Rules
 -----
 ASKED FOR   ``tl.range(…, warp_specialize=True)`` on the loop or on the one around it, over tiles.
-CHAIN       Unasked: a chain of products in as many warps as ``machine.WARPS_THAT_LEND`` names; in eight only
-            if its tiles leave room for no other block on the multiprocessor. ``pipeline_loops`` asks then;
-            loops behind the chain follow. (Attention on an H200: ``docs/hopper.md``.)
+CHAIN       Of chains of products some ask unasked (``chained_products.py``, LENT); loops behind the chain
+            follow.
 RING        TMA copies all tiles of the loop into one ring, whose mbarriers are made before everything.
 SCALARS     Where copies begin is computed from parameters, the program's place and loop counters, by the
             producer for itself; nothing that was loaded.
 ROOM        In a loop over tiles, the ring and the scratch of what follows lie side by side.
-REGISTERS   Four warps have room for one more. A multiprocessor has 168 registers for a thread of 9 warps as
-            of 12, as it deals them out to four warps at a time: so eight get four more, of which three are
-            idle, and ``setmaxnreg`` gives their registers to those who compute: 240 for each of their
-            threads, 112 where there are 16 warps. These must suffice for the products of the loop, their
-            left operands and ``machine.REGISTERS_BESIDE_FLIGHTS``.
+REGISTERS   The threads that compute have enough for the products of the loop (``group_registers.py``).
 """
 
 from __future__ import annotations
@@ -53,10 +48,11 @@ from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierExpect, BarrierInit, 
 from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.partition import Partition, allocation_of, users_of
 from ptxforge.ir.ops.shared import LocalAlloc, LocalDealloc, NextPhase, NextSlot
-from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
-from ptxforge.ir.pressure import held_by_products, registers_of, room
+from ptxforge.ir.ops.warpgroup import DotAsync, DotWait
+from ptxforge.ir.pressure import held_by_products
 from ptxforge.passes.dce import Liveness, dce, sweep
 from ptxforge.passes.flatten_loops import StaysError, keep_for_all_iterations, room_side_by_side
+from ptxforge.passes.group_registers import consumer_registers, set_registers, suffice
 from ptxforge.passes.persistent_programs import stages_of
 from ptxforge.passes.tensor_loads import pick, ring_of_barriers
 from ptxforge.support import machine
@@ -192,7 +188,7 @@ def _check_registers(function: Function, top: Operation) -> None:
     if is_limited and warps != machine.WARPS_SET_TOGETHER:
         raise StaysError("'maxnreg' says how many registers all threads have")
     blocks = [region.block for op in top.walk() for region in op.regions]
-    if warps != machine.WARPS_SET_TOGETHER and not all(_suffice(held_by_products(b), warps) for b in blocks):
+    if warps != machine.WARPS_SET_TOGETHER and not all(suffice(held_by_products(b), warps) for b in blocks):
         raise StaysError(_why_few_registers(warps, max(map(held_by_products, blocks))))
 
 
@@ -200,37 +196,8 @@ def _why_few_registers(warps: int, taken: int) -> str:
     few = f"beside {warps} warps there are not enough registers for others"
     if warps + machine.WARPS_SET_TOGETHER > machine.MAX_WARPS:
         return f"{few}; use fewer num_warps"
-    left = _consumer_registers(warps) - machine.REGISTERS_BESIDE_FLIGHTS
+    left = consumer_registers(warps) - machine.REGISTERS_BESIDE_FLIGHTS
     return f"{few}: products hold {taken} in a thread, {left} are left for them; use smaller blocks"
-
-
-def has_registers(block: Block, warps: int, kept: int = 0) -> bool:
-    """Whether as many warps that compute leave room for others, and have then the registers for all products
-    of ``block`` at once, and ``kept`` others: see REGISTERS."""
-    if warps == machine.WARPS_SET_TOGETHER:
-        return True
-    begun = [op.result for op in block.of(DotBegin)] + block.arguments
-    types = [value.type.tensor for value in begun if isinstance(value.type, T.FlightType)]
-    types += [op.a.type for op in block.of(DotAsync) if isinstance(op.a.type, T.TensorType)]
-    return _suffice(sum(map(registers_of, types)) + kept, warps)
-
-
-def _suffice(taken: int, warps: int) -> bool:
-    """Whether so many warps leave room for others, and have then the registers ``taken`` by products."""
-    has_room = warps + machine.WARPS_SET_TOGETHER <= machine.MAX_WARPS
-    return has_room and taken + machine.REGISTERS_BESIDE_FLIGHTS <= _consumer_registers(warps)
-
-
-def _launched_registers(warps: int) -> int:
-    """Registers of a thread with which so many warps, and four more, fill a multiprocessor."""
-    return room(machine.WARP_SIZE * (warps + machine.WARPS_SET_TOGETHER)) // 8 * 8
-
-
-def _consumer_registers(warps: int) -> int:
-    """Registers of a thread when the four have given theirs away."""
-    low, high = machine.SETTABLE_REGISTERS
-    given = (_launched_registers(warps) - low) * machine.WARPS_SET_TOGETHER
-    return min(high, _launched_registers(warps) + given // warps // 8 * 8)
 
 
 def _ring(loop: Operation) -> _Ring:
@@ -318,20 +285,6 @@ def _split(function: Function, target: Target, plan: _Plan) -> None:
     computing, others = (function.attributes[name] for name in ("num_warps", "extra_warps"))
     text = f"one of {others} more warps copies the tiles" if others > 1 else "one more warp copies the tiles"
     function.remarks.add("specialized", f"{text}, {computing} compute", plan.top.location)
-
-
-def set_registers(function: Function, groups: int = 1) -> None:
-    """Give the function warps for a producer and for as many ``groups`` of consumers: see REGISTERS."""
-    attributes = function.attributes
-    others = attributes["num_warps"] * (groups - 1)
-    warps = attributes["num_warps"] + others
-    is_alone = warps == machine.WARPS_SET_TOGETHER
-    attributes["extra_warps"] = others + (1 if is_alone else machine.WARPS_SET_TOGETHER)
-    if groups > 1:
-        attributes["consumer_groups"] = groups
-    if not is_alone:
-        attributes["maxnreg"] = _launched_registers(warps)
-        attributes["warp_registers"] = (_consumer_registers(warps), machine.SETTABLE_REGISTERS[0])
 
 
 def _empties(top: Operation, ring: _Ring) -> Value:

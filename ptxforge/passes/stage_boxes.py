@@ -84,7 +84,7 @@ class _Carried:
 
 def stage_boxes(function: Function, target: Target) -> bool:
     """Replace every ``store_box``."""
-    stores = [_found(op, function) for op in function.walk(StoreBox)]
+    stores = [_found(op) for op in function.walk(StoreBox)]
     if not stores:
         return False
     waits = [_wait_before(store, stores[:i], stores) for i, store in enumerate(stores)]
@@ -96,7 +96,7 @@ def stage_boxes(function: Function, target: Target) -> bool:
     return True
 
 
-def _found(op: StoreBox, function: Function) -> _Store:
+def _found(op: StoreBox) -> _Store:
     around, loops = list(ancestors(op)), loops_around(op)
     return _Store(op, around[-1] if around else None, loops[-1] if loops else None)
 

@@ -20,7 +20,8 @@ TILES       that only ``wgmma`` reads, in the order and with the swizzle that it
 VECTORS     that are loaded beside such tiles and do not say where others are: a box of one row, without a
             swizzle, which threads read.
 BOXES       that are loaded through a descriptor in a loop without products, which stores such boxes itself
-            (or if :data:`~ptxforge.support.machine.BOXES_FOR_THREADS` says so): rows behind each other,
+            or of whose tile a thread would copy less than
+            :data:`~ptxforge.support.machine.THREADS_COPY_BOXES_FROM` bytes at once: rows behind each other,
             without a swizzle, which threads read.
 """
 

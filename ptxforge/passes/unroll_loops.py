@@ -58,7 +58,7 @@ def unroll_loops(function: Function, target: Target) -> bool:
 
 def _iterations(loop: While, threads: int) -> int | None:
     """How often a short ``while`` runs, if that follows from constants."""
-    size = sum(_elements(op, threads) for region in loop.regions for op in region.block.walk())
+    size = sum(elements_of(op, threads) for region in loop.regions for op in region.block.walk())
     carried = [constant_of(v) if isinstance(v.type, T.ScalarType) else None for v in loop.initial]
     for count in range(machine.WRITTEN_OUT_INSTRUCTIONS // size + 1):
         known = dict(zip(loop.before.arguments, carried))
@@ -73,7 +73,7 @@ def _iterations(loop: While, threads: int) -> int | None:
     return None
 
 
-def _elements(op: Operation, threads: int) -> int:
+def elements_of(op: Operation, threads: int) -> int:
     """How many elements of its results a thread computes."""
     return max([max(1, math.prod(T.shape_of(v.type)) // threads) for v in op.results], default=1)
 
@@ -122,7 +122,7 @@ def _short(loop: For, threads: int) -> int:
     count = len(range(*bounds))
     if count > machine.ITERATIONS_AT_ONCE or loop.body.walk((Product, Loop)):
         return 1
-    work = sum(_elements(op, threads) for op in loop.body.walk())
+    work = sum(elements_of(op, threads) for op in loop.body.walk())
     return count if count * work <= machine.WRITTEN_OUT_INSTRUCTIONS else 1
 
 

@@ -234,9 +234,11 @@ class Autotuner(DerivedTuning, Wrapper):
                 f"none of the {len(configs)} configurations of '{self.__name__}' works:\n{reasons}"
             )
         self._keep(key, known | {repr(c): t for c, t in timings.items() if not math.isinf(t[0])})
+        took = time.perf_counter() - began if new else None
+        self.bench_time = took or self.bench_time
         told = {"fn": self.base_fn, "key": key, "best_config": best, "configs_timings": timings}
         for tell in hooks.TUNE:
-            tell(**told, duration=time.perf_counter() - began if new else None, cache_hit=not new)
+            tell(**told, duration=took, cache_hit=not new)
         if prints_results() or not complete:
             how = "" if complete else "interrupted; the best so far: "
             print(

@@ -146,7 +146,7 @@ class InterpreterDevice:
 class InterpretedFunction:
     """A kernel ready to run."""
 
-    attributes = FunctionAttributes(0, 0, 0, 1024)
+    attributes = FunctionAttributes(0, 0, 1024)
 
     def __init__(self, device: InterpreterDevice, artifact: InterpretedKernel):
         self.name, self.device, self.artifact = artifact.name, device, artifact

@@ -87,9 +87,9 @@ LINE_BYTES = 128
 BULK_STORE_BYTES = 512
 """Bytes of a tile from which on TMA stores it through a descriptor: what a warp stores with one instruction
 is not worth two barriers."""
-BOXES_FOR_THREADS = False
-"""Whether TMA copies what loads through descriptors bring in loops without products, whose tiles threads
-read, also where the loop stores nothing by TMA. Else threads copy it, each in several pieces."""
+THREADS_COPY_BOXES_FROM = 16
+"""Bytes that a thread copies at once from which on threads copy what loads through descriptors bring in loops
+without products that store nothing by TMA. Else TMA copies the tile, and threads read it in shared memory."""
 ASYNC_COPY_BYTES = 4
 """Bytes of the smallest asynchronous copy of one thread; others are of 8 and 16."""
 GUARDED_VECTORS = 32

@@ -35,11 +35,10 @@ _ACCELERATED_PTX = {90: (8, 0), 100: (8, 6), 103: (8, 8), 120: (8, 7)}
 
 @attrs.frozen(slots=True)
 class FunctionAttributes:
-    """What loading a kernel tells about it: ``registers`` per thread, static shared bytes per block, local
-    bytes per thread (spills and stack) and the largest block that its registers allow."""
+    """What loading a kernel tells about it: ``registers`` and local bytes (spills and stack) per thread,
+    and the largest block that its registers allow."""
 
     registers: int
-    static_shared_bytes: int
     local_bytes: int
     max_threads_per_block: int
 

@@ -7,10 +7,10 @@ import importlib
 import re
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-import ml_dtypes
 import ptxforge
 import ptxforge.language as tl
 from ptxforge import interpreter

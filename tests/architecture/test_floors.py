@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-import functools
 from pathlib import Path
 
 import pytest
+
+from tests.architecture.trees import tree_of
 
 ROOT = Path(__file__).parents[2] / "ptxforge"
 
@@ -38,11 +39,6 @@ MODULES = sorted(ROOT.rglob("*.py"))
 
 def name_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts)
-
-
-@functools.cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
 
 
 def imports(tree: ast.AST) -> list[tuple[int, str]]:

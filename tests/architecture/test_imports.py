@@ -6,6 +6,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from tests.architecture.trees import tree_of
+
 ROOT = Path(__file__).parents[2] / "ptxforge"
 MOST = 11
 
@@ -19,7 +21,7 @@ LEFT = {
 
 def long_imports(path: Path) -> list[str]:
     """The modules from which a file takes more than ``MOST`` names."""
-    found = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+    found = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.ImportFrom)]
     return [node.module or "." for node in found if len(node.names) > MOST]
 
 

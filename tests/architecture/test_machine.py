@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from tests.architecture.trees import tree_of
+
 ROOT = Path(__file__).parents[2] / "ptxforge"
 MACHINE = ROOT / "support" / "machine.py"
 UNITS = (
@@ -57,7 +59,7 @@ shapes that the hardware gives, and bounds on how far an analysis looks. None sa
 def numbers(path: Path) -> list[str]:
     """The names of a module's constants that are numbers, or made of numbers alone."""
     found = []
-    for node in ast.parse(path.read_text()).body:
+    for node in tree_of(path).body:
         value = getattr(node, "value", None) if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
         if value is not None and _is_number(value):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
@@ -77,7 +79,7 @@ def test_the_code_generator_has_no_thresholds():
     """What a number decides, a pass decides: lowering finds it written on the operation."""
     folder, found = ROOT / "codegen_ptx" / "lower", set()
     for path in folder.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ImportFrom) and node.module == "ptxforge.support":
                 found |= {(path.name, alias.name) for alias in node.names if alias.name == "machine"}
             elif isinstance(node, ast.ImportFrom) and node.module == "ptxforge.support.machine":
@@ -96,7 +98,7 @@ def test_no_tuning_elsewhere():
 
 
 def test_each_has_a_sentence_and_a_unit():
-    body = ast.parse(MACHINE.read_text()).body
+    body = tree_of(MACHINE).body
     names = [ast.unparse(node.targets[0]) for node in body if isinstance(node, ast.Assign)]
     assert len(set(names)) == len(names) > 30
     for node, after in zip(body, [*body[1:], None]):
@@ -109,7 +111,7 @@ def test_each_has_a_sentence_and_a_unit():
 
 def test_each_is_used():
     texts = [path.read_text() for path in ROOT.rglob("*.py") if path != MACHINE]
-    for node in ast.parse(MACHINE.read_text()).body:
+    for node in tree_of(MACHINE).body:
         if isinstance(node, ast.Assign):
             name = ast.unparse(node.targets[0])
             used = (f"machine.{name}", f"machine import {name}")

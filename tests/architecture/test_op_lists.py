@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from ptxforge.ir import ops as _ops  # noqa: F401 - fills the registry
 from ptxforge.ir.definition import REGISTRY
+from tests.architecture.trees import tree_of
 
 ROOT = Path(__file__).parents[2] / "ptxforge"
 NO_IR = ("emulator", "language", "driver", "support")
@@ -43,6 +44,7 @@ ASKED = {
     "passes/lower_descriptors.py": (1, "a box of which dimensions of size 1 are dropped"),
     "passes/optimize_dot_operands.py": (6, "matches what stands between a load and a product"),
     "passes/optimize_thread_locality.py": (3, "matches sums of rows that a loop adds up"),
+    "passes/peel_loops.py": (1, "matches branches on a comparison of the loop's counter"),
     "passes/predication.py": (3, "matches masks that compare with one bound"),
     "passes/rematerialization.py": (1, "what a load costs depends on its layout"),
     "passes/reorder_broadcast.py": (2, "matches what is broadcast"),
@@ -99,7 +101,7 @@ def members(value: ast.expr) -> list[ast.expr]:
 
 def op_lists(path: Path) -> list[str]:
     """The names of a module's and its classes' collections of three or more operations."""
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     bodies = [tree.body, *(node.body for node in ast.walk(tree) if isinstance(node, ast.ClassDef))]
     return [
         name
@@ -172,7 +174,7 @@ def alternatives(kinds: ast.expr) -> list[ast.expr]:
 
 def asked_in(path: Path) -> list[ast.AST]:
     """The questions of a module, those by a name for several operations among them."""
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     values = list(assignments(tree))
     kinds = {
         name

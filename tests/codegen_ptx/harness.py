@@ -3,13 +3,8 @@ and, with ``--device cuda``, once more on a GPU."""
 
 from __future__ import annotations
 
-import re
-import shutil
 import struct
-import subprocess
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
@@ -26,6 +21,7 @@ from ptxforge.passes.advise_assembler import advise_assembler
 from ptxforge.passes.choose_sequences import choose_sequences
 from ptxforge.passes.properties import is_memory_access, most_in_a_vector
 from ptxforge.support.target import parse_target
+from tests.assembling import assemble_later
 
 TARGETS = ("sm_80", "sm_90a", "sm_120")
 
@@ -44,26 +40,9 @@ class Executor:
         return cls.gpu if fits else EmulatorDevice(check=check, target=target)
 
 
-def assemble(ptx: str, target: str) -> None:
-    """Fail unless ``ptxas`` accepts the text."""
-    if shutil.which("ptxas") is None:
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "kernel.ptx")
-        path.write_text(ptx)
-        done = subprocess.run(["ptxas", f"-arch={target}", "-O0", str(path), "-o", str(Path(folder, "out"))],
-                              capture_output=True, text=True)
-    assert done.returncode == 0, _annotated(done.stderr, ptx)
-
-
-def _annotated(message: str, ptx: str) -> str:
-    """The assembler's first complaints with the lines that they are about."""
-    lines = ptx.splitlines()
-    shown = []
-    for text in message.splitlines()[:5]:
-        number = re.search(r"line (\d+)", text)
-        shown.append(text + ("\n    " + lines[int(number[1]) - 1] if number else ""))
-    return "\n".join(shown)
+def assemble(ptx: str) -> None:
+    """``ptxas`` must accept the text, where there is one."""
+    assemble_later(ptx, "-O0")
 
 
 class Kernel:
@@ -148,14 +127,17 @@ class Kernel:
         targets: tuple[str, ...] | None = None,
     ) -> None:
         """Assemble for all targets (on the emulator's turn) and run, arrays in place."""
+        texts = {}
         if everywhere and Executor.gpu is None:
-            for other in targets or TARGETS:
-                assemble(self.ptx(other), other)
+            texts = {other: self.ptx(other) for other in targets or TARGETS}
+            for text in texts.values():
+                assemble(text)
         if target is None:
             target = Executor.target
             if targets and parse_target(target).sm < parse_target(targets[0]).sm:
                 target = targets[0]  # the oldest that has what the test is about
-        launch(Executor.device(target, check), self.ptx(target), self.function, arguments, grid)
+        ptx = texts.get(target) or self.ptx(target)
+        launch(Executor.device(target, check), ptx, self.function, arguments, grid)
 
 
 def launch(device, ptx: str, function: Function, arguments, grid: int = 1) -> None:

@@ -14,7 +14,7 @@ from tests.codegen_ptx.harness import TARGETS, Kernel, assemble, blocked, pack_p
 
 def _launch(kernel, *arguments):
     for target in TARGETS:
-        assemble(kernel.ptx(target), target)
+        assemble(kernel.ptx(target))
     device = EmulatorDevice()
     entry = device.load_module(kernel.ptx()).function("kernel")
     packed = pack_parameters(device.register_host_array, kernel.function, arguments)

@@ -205,3 +205,15 @@ def test_no_branch_in_loops():
     loop, behind = ptx.rsplit("$for_end", 1)
     assert "rem.s32" in loop and "$common" not in loop
     assert "$common" in behind
+
+
+def test_divisors_of_their_own_are_no_sizes():
+    """Elements with a divisor each are divided without a look at whether they are below it."""
+
+    def rests(x, y, out, BLOCK: tl.constexpr):
+        i = tl.arange(0, BLOCK)
+        tl.store(out + i, tl.load(x + i) % tl.load(y + i))
+
+    signature = {"x": "*i64:16", "y": "*i64:16", "out": "*i64:16"}
+    ptx = ptxforge.compile(rests, signature=signature, constants={"BLOCK": 256}, target="sm_90a").asm["ptx"]
+    assert "rem.s64" in ptx and "$common" not in ptx

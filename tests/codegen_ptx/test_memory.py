@@ -110,7 +110,7 @@ def test_cache_operands(attributes, target):
     kernel.b.create(
         memory.Store, kernel.pointers(1, (512,), blocked(4)), value, vector=4, cache=".cs", **stored
     )
-    assemble(kernel.ptx(target), target)
+    assemble(kernel.ptx(target))
     data, out = _numbers(T.F32, 512), np.zeros(512, np.float32)
     kernel.run(data, out, everywhere=False)
     np.testing.assert_array_equal(out, data)
@@ -226,7 +226,7 @@ def test_vector_atomics(element, used, target):
     )
     if used:
         kernel.store(2, old, vector=4)
-    assemble(kernel.ptx(target), target)
+    assemble(kernel.ptx(target))
     if target == "sm_90a":
         assert ".v4.f32" in kernel.ptx(target) or ".v2." in kernel.ptx(target)
     x, y = _numbers(element, 1024), np.ones(1024, element.numpy)

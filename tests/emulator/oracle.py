@@ -248,15 +248,16 @@ class _Table:
     def races(self) -> set[Conflict]:
         """Compare the k-th next row of the same granule with each row, for all k."""
         rows = self._once()
-        rows = rows[self._contended(rows)]
+        columns = np.ascontiguousarray(rows[self._contended(rows)].T)
+        granule = columns[0]
         found: set[Conflict] = set()
-        distance = 1
-        while rows.shape[0] > distance:
-            same = rows[distance:, 0] == rows[:-distance, 0]
-            if not same.any():
+        ones = np.arange(granule.size)
+        for distance in range(1, granule.size):
+            ones = ones[: np.searchsorted(ones, granule.size - distance)]
+            ones = ones[granule[ones] == granule[ones + distance]]
+            if not ones.size:
                 break
-            found |= self._compare(rows[:-distance][same], rows[distance:][same])
-            distance += 1
+            found |= self._compare(columns, ones, ones + distance)
         return found
 
     def _once(self) -> np.ndarray:
@@ -278,22 +279,29 @@ class _Table:
         written = np.logical_or.reduceat(rows[:, 9] != 0, start)
         return np.repeat(written & (counts > 1), counts)
 
-    def _compare(self, a: np.ndarray, b: np.ndarray) -> set[Conflict]:
-        writes = (a[:, 9] | b[:, 9]) != 0
-        atomic = (a[:, 10] & b[:, 10]) != 0
-        together = (a[:, 11] == b[:, 11]) & (a[:, 11] > 0) & (a[:, 9] & b[:, 9] != 0)
-        bad = writes & ~atomic & ~together & ~self._before(a, b) & ~self._before(b, a)
-        one_cta = a[:, 1] // self.threads == b[:, 1] // self.threads
-        shared = (a[:, 0] >= self.shared_from) | one_cta
+    def _compare(self, columns: np.ndarray, a: np.ndarray, b: np.ndarray) -> set[Conflict]:
+        """The conflicts among pairs of rows, by their numbers."""
+        granule, actor, *_, line, writes, atomic, number = columns
+        pairs = ((writes[a] | writes[b]) != 0) & ((atomic[a] & atomic[b]) == 0)
+        together = (number[a] == number[b]) & (number[a] > 0) & (writes[a] & writes[b] != 0)
+        pairs &= ~together
+        a, b = a[pairs], b[pairs]
+        unordered = ~self._before(columns, a, b)
+        a, b = a[unordered], b[unordered]
+        bad = ~self._before(columns, b, a)
+        a, b = a[bad], b[bad]
+        one_cta = actor[a] // self.threads == actor[b] // self.threads
+        shared = (granule[a] >= self.shared_from) | one_cta
         return {
             Conflict("race" if inside else "global-race", frozenset((int(x), int(y))))
-            for x, y, inside in set(zip(a[bad, 8].tolist(), b[bad, 8].tolist(), shared[bad].tolist()))
+            for x, y, inside in set(zip(line[a].tolist(), line[b].tolist(), shared.tolist()))
         }
 
-    def _before(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    def _before(self, columns: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Whether the end of ``a`` happened before the beginning of ``b``."""
-        known = self.clocks[b[:, 3], a[:, 1]] > a[:, 5]
-        return np.where(a[:, 1] == b[:, 1], a[:, 7] <= b[:, 4], known)
+        actor = columns[1]
+        known = self.clocks[columns[3][b], actor[a]] > columns[5][a]
+        return np.where(actor[a] == actor[b], columns[7][a] <= columns[4][b], known)
 
     def uninitialised(self) -> set[Conflict]:
         """Granules of shared memory that are read before anything is written there."""

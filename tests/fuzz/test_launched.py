@@ -25,7 +25,7 @@ from ptxforge.emulator import EmulatorDevice
 from ptxforge.ir.parser import parse_function
 from ptxforge.runtime.loaded import LoadedKernel
 from ptxforge.support.errors import ArgumentError, OutOfResourcesError
-from tests.conftest import assemble_once
+from tests.assembling import assemble_now
 from tests.fuzz import corners, products
 from tests.fuzz.draw import LaunchedProgram
 from tests.fuzz.kinds import KINDS, load
@@ -255,7 +255,7 @@ def check(program: LaunchedProgram, kernel, gpus: list = ()) -> None:
         except OutOfResourcesError:
             continue
         if program.seed % 3 == 0:
-            assemble_once(artifact.ptx)
+            assemble_now(artifact.ptx)
         if program.has_steps or not artifact.tensor_maps:
             found = interpret(parse_function(artifact.asm["gpu"]), program)
             compare(f"interpreted after the passes, tensor_maps={maps}", expected, found, program.tolerance)

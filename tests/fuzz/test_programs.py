@@ -32,7 +32,7 @@ from ptxforge.support import tensor_map
 from ptxforge.support.programs import blocks
 from ptxforge.support.target import parse_target
 from ptxforge.support.tensor_map import TensorMapRecipe
-from tests.conftest import assemble_once
+from tests.assembling import assemble_now
 from tests.fuzz.generate import Program, generate
 from tests.fuzz.kinds import load_programs as load
 from tests.fuzz.kinds import options_of
@@ -120,7 +120,7 @@ def check(program: Program, kernel, gpus: list = ()) -> None:
     compare(program, "interpreted after the passes", expected, interpret(function, program))
     ptx = codegen_ptx.emit(function, target)
     if program.seed % 41 == 0:
-        assemble_once(ptx)
+        assemble_now(ptx)
     emulator = EmulatorDevice(check="all")
     compare(program, "emulated", expected, launch(emulator, function, ptx, program))
     assert not emulator.findings, "\n".join(map(str, emulator.findings))

@@ -13,7 +13,7 @@ from ptxforge import interpreter
 from ptxforge.compiler import OPTIONS, build_ir
 from ptxforge.ir.parser import parse_function
 from ptxforge.ir.printer import print_function
-from ptxforge.passes import pipeline_loops
+from ptxforge.passes import chained_products
 from ptxforge.passes.manager import run_passes
 from ptxforge.passes.pipeline import TILE
 from ptxforge.runtime.tensor_descriptor import TensorDescriptor, array_of, parts_of
@@ -66,7 +66,7 @@ def _mapped(value, change):
 def all_warps_copy(request, monkeypatch):
     """Tests of chains of products look at loops in which no warp has the copies to itself."""
     if request.module.__name__.endswith("test_chained_products"):
-        monkeypatch.setattr(pipeline_loops, "_lends_a_warp", lambda *_: False)
+        monkeypatch.setattr(chained_products, "_lends_a_warp", lambda *_: False)
 
 
 @pytest.fixture

@@ -232,6 +232,38 @@ def test_other_loops_stay(constants, options, reason):
     assert [reason in message for message in why_not(artifact)] == [True] * bool(reason)
 
 
+@ptxforge.jit
+def to_and_fro(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """c = a's columns @ b's first rows, which every other step reads again."""
+    tiles = tl.cdiv(M, BM) * tl.cdiv(N, BN)
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), warp_specialize=True):
+        row, column, at = tile // tl.cdiv(N, BN) * BM, tile % tl.cdiv(N, BN) * BN, 0
+        acc = tl.zeros((BM, BN), tl.float32)
+        for start in range(0, K, BK):
+            acc = tl.dot(a.load([row, start]), b.load([at, column]), acc)
+            at = at ^ BK
+        i, j = row + tl.arange(0, BM), column + tl.arange(0, BN)
+        tl.store(c + i[:, None] * N + j[None, :], acc.to(tl.float16))
+
+
+def test_a_place_that_steps_carry_is_no_place_that_a_producer_knows():
+    """It would count its steps from another number on."""
+    signature = {"a": "tensordesc<fp16[128,64]>:16", "b": "tensordesc<fp16[64,128]>:16", "c": "*fp16:16"}
+    signature |= dict.fromkeys("MNK", "i32:16")
+    options = {"target": "sm_90a", "num_warps": 4, "num_stages": 4}
+    artifact = ptxforge.compile(to_and_fro, signature=signature, constants=SQUARE, **options)
+    (reason,) = why_not(artifact)
+    assert "carried from step to step" in reason and not takes_turns(artifact)
+    assert specialized.partitions(artifact), "one group of warps has a producer"
+
+
+def test_the_schedule_says_who_takes_turns():
+    """Nothing behind it decides."""
+    stages = dict(in_turns().stages)
+    assert "consumer_groups = 2" in stages["schedule_loops"]
+    assert "consumer_groups" not in stages["reorder_instructions"]
+
+
 def test_a_loop_that_is_dealt_out_has_no_reason():
     artifact = specialized.compiled(specialized.walking, WALKING, num_stages=4)
     assert takes_turns(artifact) and not why_not(artifact)

@@ -1,5 +1,5 @@
-"""Loads through descriptors in loops without products, whose boxes TMA copies where the loop stores by TMA,
-or the machine's rule says so: on every executor, beside what threads copy."""
+"""Loads through descriptors in loops without products, whose boxes TMA copies where the loop stores by TMA
+or threads would copy few bytes at once: on every executor, beside what threads copy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from ptxforge.support import machine
 
 @pytest.fixture(params=[True, False], ids=["by TMA", "by threads"])
 def by_tma(request, monkeypatch) -> bool:
-    monkeypatch.setattr(machine, "BOXES_FOR_THREADS", request.param)
+    """All boxes, or only those of loops that store by TMA."""
+    monkeypatch.setattr(machine, "THREADS_COPY_BOXES_FROM", 17 if request.param else 0)
     return request.param
 
 
@@ -59,6 +60,26 @@ def test_sums_of_rows(execute, by_tma, dtype, m, n, tile, stages):
         np.testing.assert_array_equal(out, expected)
     if n:
         assert mapped(kernel) == ({"x"} if by_tma else set())
+
+
+@ptxforge.jit
+def sums_of_parts(x, out, N, PITCH: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """Of the first N elements of each row."""
+    tiles = tl.make_tensor_descriptor(x, [BM, N], [PITCH, 1], [BM, BN])
+    total = tl.zeros((BM, BN), tl.float32)
+    for j in tl.range(0, N, BN, num_stages=3):
+        total += tiles.load([0, j]).to(tl.float32)
+    tl.store(out + tl.arange(0, BM), tl.sum(total, 1))
+
+
+@pytest.mark.parametrize("n, bases", [(80, set()), (77, {"x"}), (8, {"x"})])
+def test_what_threads_would_copy_by_elements(execute, n, bases):
+    """TMA brings rows that may end within 16 bytes. What are whole pieces threads copy as fast."""
+    x, kernel = integers(32, 96), fresh(sums_of_parts)
+    arguments, constants = [x, np.ones(32, np.float32), n], {"PITCH": 96, "BM": 32, "BN": 64}
+    for (out,) in execute(kernel, (1,), arguments, constants, outputs=[1]):
+        np.testing.assert_array_equal(out, x[:, :n].astype(np.float32).sum(1))
+    assert mapped(kernel) == bases
 
 
 def test_padding_with_nan(execute, by_tma):

@@ -50,3 +50,41 @@ def test_partial_results_are_combined_in_rounds():
     """A division for each of three or four rounds, and the kernel's last; not one for each warp."""
     assert divisions_behind_the_barrier(8) == 3 + 1
     assert divisions_behind_the_barrier(16) == 4 + 1
+
+
+@ptxforge.jit
+def moments_of_columns(x, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
+    value = tl.load(x + i * COLUMNS + j)
+    weight = tl.full((ROWS, COLUMNS), 1, value.dtype)
+    mean, m2, total = tl.reduce((value, tl.zeros_like(value), weight), 0, merged)
+    columns = tl.arange(0, COLUMNS)
+    tl.store(out + columns, mean)
+    tl.store(out + COLUMNS + columns, m2 / total)
+    tl.store(out + 2 * COLUMNS + columns, total)
+
+
+@pytest.mark.parametrize("rows, columns, num_warps, element", [
+    (32, 64, 4, np.float32), (32, 128, 8, np.float32), (64, 32, 8, np.float32), (64, 16, 16, np.float32),
+    (16, 256, 2, np.float32), (32, 64, 4, np.float64),
+])  # fmt: skip
+def test_threads_share_the_combination_of_columns(execute, rows, columns, num_warps, element):
+    """Several threads need each result; they combine a share each (``dealt_out``) if there are enough."""
+    x = np.random.default_rng(0).normal(3, 2, (rows, columns)).astype(element)
+    expected = np.stack([x.mean(0), x.var(0), np.full(columns, rows)])
+    constants = {"ROWS": rows, "COLUMNS": columns}
+    arguments = [x, np.zeros((3, columns), element)]
+    for (out,) in execute(
+        moments_of_columns, (1,), arguments, constants, outputs=[1], num_warps=num_warps
+    ):
+        np.testing.assert_allclose(out, expected, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("num_warps, columns", [(4, 64), (8, 128)])
+def test_shares_are_fewer_instructions(num_warps, columns):
+    art = ptxforge.compile(
+        moments_of_columns, signature={"x": "*fp32:16", "out": "*fp32:16"},
+        constants={"ROWS": 32, "COLUMNS": columns}, target="sm_90a", num_warps=num_warps,
+    )  # fmt: skip
+    assert "dealt_out = true" in art.asm["gpu"] and art.asm["ptx"].count("bar.sync") == 2
+    assert art.asm["ptx"].count("div.full") + art.asm["ptx"].count("rcp.approx") < 32

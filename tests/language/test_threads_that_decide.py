@@ -11,7 +11,7 @@ import pytest
 import ptxforge
 import ptxforge.language as tl
 from ptxforge.emulator import EmulatorDevice
-from tests.conftest import assemble_once
+from tests.assembling import assemble_now
 
 COUNT = "{ .reg .b32 old; atom.global.add.u32 old, [$1], 1; mov.u32 $0, old; }"
 
@@ -58,4 +58,4 @@ def test_threads_go_their_own_ways(n, target):
     assert not device.findings
     ptx = kernel.asm["ptx"]
     assert len(re.findall(r"@\S+\s+bra\.uni", ptx)) == 1, "what n decides is one way for all"
-    assemble_once(ptx)
+    assemble_now(ptx)

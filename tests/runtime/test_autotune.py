@@ -177,6 +177,13 @@ def test_hooks():
     assert calls == [("config", 1), ("pre", 1), ("post", None), ("pre", 2), ("post", None), ("config", 1)]
 
 
+def test_the_time_of_a_search():
+    tuner = tuned(Recorder(), (1, 2))
+    assert tuner.bench_time == 0
+    tuner[(1,)](None, None, 5)
+    assert tuner.bench_time > 0
+
+
 def test_pruning():
     kernel = Recorder()
     by_hand = {"early_config_prune": lambda configs, args, **kwargs: configs[:1] if args["n"] < 10 else []}

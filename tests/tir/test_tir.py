@@ -41,7 +41,6 @@ RUN = re.compile(r"^// run: ([\w ]+?)(?:; row: (\w+))?(?:; target: (\w+))?$", re
 PASSES = {row.name: row.function for row in pipeline.PIPELINE}
 ROWS = [LOWERING, *(row.name for row in ptx_pipeline.PASSES)]
 ELSEWHERE = {
-    "deal_out_tiles": "kernels/test_alternate_tiles.py",
     "persistent_programs": "kernels/test_made_persistent.py",
     "stage_boxes": "kernels/test_tensor_stores.py",
     "version_loops": "kernels/test_versioned_loops.py",

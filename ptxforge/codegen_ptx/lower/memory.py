@@ -64,7 +64,8 @@ def cache_policy(ctx: Lowering, eviction: str) -> Register | None:
     if not eviction:
         return None
     ctx.b.require(7, 4)
-    return ctx.b.pure(f"createpolicy.fractional.L2::{eviction}.b64 %s, 0f3F800000;", "q")
+    with ctx.b.at_entry():
+        return ctx.b.pure(f"createpolicy.fractional.L2::{eviction}.b64 %s, 0f3F800000;", "q")
 
 
 def _modifiers(cache: str, eviction: str) -> str:

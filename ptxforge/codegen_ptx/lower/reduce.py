@@ -4,7 +4,9 @@ Afterwards every thread holds the results that the slice layout gives it: all la
 the same. Between warps each writes its partial results to scratch memory, and after one barrier each thread
 reads the partial results that it needs. To combine them all is quick where that is an addition. Where it is
 many instructions (Welford's mean and variance) and there is one result, each lane takes the partial result of
-one warp, and a second butterfly combines them: log2(warps) times instead of warps - 1 (``by_lanes``).
+one warp, and a second butterfly combines them: log2(warps) times instead of warps - 1 (``by_lanes``). Where
+there are more results, of which a thread needs several, and the others need the same ones, threads share the
+work (``dealt_out``): each combines a few partial results, and after a second barrier reads what others did.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.layouts.linear import LANE, WARP, LinearLayout
-from ptxforge.layouts.scratch import axis_bits, container_bytes
+from ptxforge.layouts.scratch import axis_bits, container_bytes, deal_out
 
 
 @lowers(Reduce)
@@ -152,12 +154,43 @@ def _between_warps(
         place.write(start, [to_word(ctx.b, x, element) for x in entries], owner(ctx.b, writers))
     barrier(ctx.b)
     if op.by_lanes:
-        return _by_lanes(ctx, op, place, starts, len(warp_bits), combine)
+        return _by_lanes(ctx, op, starts, len(warp_bits), combine)
+    rows = place.warps
+    if op.dealt_out:
+        _combine_shares(ctx.b, place, starts, layout, combine)
+        barrier(ctx.b)
+        rows = 1
     partials = [
-        [[from_word(ctx.b, word, element) for word in words] for words in place.read(at, word_class(element))]
+        [
+            [from_word(ctx.b, word, element) for word in words]
+            for words in place.read(at, word_class(element), rows)
+        ]
         for at, element in zip(starts, combine.elements)
     ]
-    return combine.tree([[per_warp[w] for per_warp in partials] for w in range(place.warps)])
+    return combine.tree([[per_warp[w] for per_warp in partials] for w in range(rows)])
+
+
+def _combine_shares(
+    b: Builder, place: Scratch, starts: list[int], layout: LinearLayout, combine: Combiner
+) -> None:
+    """Each thread combines its share of the partial results, in the order in which one thread would combine
+    them all; the results take the places of the first warp's, which only who writes them has read."""
+    share = deal_out(place.results, place.warps, layout)
+    addresses, items = [], [[] for _ in range(share.partials)]
+    for start, element in zip(starts, combine.elements):
+        kind = word_class(element)
+        size = 8 if kind in "qd" else 4
+        thread = thread_xor(b, [column * size for column in share.columns])
+        addresses.append([(thread, start + row * size) for row in share.rows])
+        for warp, entries in enumerate(items):
+            at = warp * place.results * size
+            words = [place.load(thread, offset + at, 1, kind)[0] for thread, offset in addresses[-1]]
+            entries.append([from_word(b, word, element) for word in words])
+    columns = _butterflies(b, combine.tree(items), range(share.lane_bits), combine, False)
+    writers = owner(b, (1 << share.lane_bits) - 1)
+    for places, entries, element in zip(addresses, columns, combine.elements):
+        for (thread, offset), entry in zip(places, entries):
+            store_words(b, shared_address(b, thread, offset), [to_word(b, entry, element)], writers)
 
 
 def _starts(start: int, count: int, elements: Sequence[T.Type]) -> list[int]:
@@ -171,9 +204,7 @@ def _starts(start: int, count: int, elements: Sequence[T.Type]) -> list[int]:
     return starts
 
 
-def _by_lanes(
-    ctx: Lowering, op: Reduce, place: Scratch, starts: list[int], bits: int, combine: Combiner
-) -> Columns:
+def _by_lanes(ctx: Lowering, op: Reduce, starts: list[int], bits: int, combine: Combiner) -> Columns:
     """Lane ``l`` reads the partial result of warp ``l`` modulo the number of warps."""
     b, columns = ctx.b, []
     for start, element in zip(starts, combine.elements):
@@ -238,8 +269,9 @@ class Scratch:
         """Words that lie side by side."""
         return load_words(self.b, shared_address(self.b, thread, offset), count, kind)
 
-    def read(self, start: int, kind: str) -> list[list[Register]]:
-        """Per warp along the axis, the partial result for each of the thread's results."""
+    def read(self, start: int, kind: str, warps: int) -> list[list[Register]]:
+        """Per warp along the axis, of the first so many with ``rows_of_warps``, the partial result for each
+        of the thread's results."""
         size = 8 if kind in "qd" else 4
         thread = self._thread(self.read_columns, size)
         found: dict[tuple[int, int], Register] = {}
@@ -247,7 +279,7 @@ class Scratch:
             width = min(self.neighbours, 16 // size)
             places = [
                 (warp, i, width, 1)
-                for warp in range(self.warps)
+                for warp in range(warps)
                 for i in range(0, len(self.constants), width)
             ]
         else:
@@ -255,15 +287,15 @@ class Scratch:
             places = [
                 (warp, i, 1, width)
                 for i in range(len(self.constants))
-                for warp in range(0, self.warps, width)
+                for warp in range(0, warps, width)
             ]
         seen: dict[int, list[Register]] = {}
-        for warp, i, results, warps in places:
+        for warp, i, results, together in places:
             offset = (self.constants[i] * self.result_unit + warp * self.warp_unit) * size
             words = seen.get(offset)
             if words is None:
-                words = self.load(thread, start + offset, results * warps, kind)
+                words = self.load(thread, start + offset, results * together, kind)
                 seen[offset] = words
             for k, word in enumerate(words):
                 found[(warp, i + k) if self.rows_of_warps else (warp + k, i)] = word
-        return [[found[warp, i] for i in range(len(self.constants))] for warp in range(self.warps)]
+        return [[found[warp, i] for i in range(len(self.constants))] for warp in range(warps)]

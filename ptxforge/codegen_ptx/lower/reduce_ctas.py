@@ -48,7 +48,7 @@ def reduce_ctas(ctx: Lowering, op: ReduceCtas) -> None:
     parts = []
     for base in shared_bases(b, ctx.function.attributes["num_ctas"], op.ranks):
         place.base = base
-        words = [place.read(at, word_class(e))[0] for at, e in zip(starts, combine.elements)]
+        words = [place.read(at, word_class(e), 1)[0] for at, e in zip(starts, combine.elements)]
         parts.append([[from_word(b, w, e) for w in ws] for ws, e in zip(words, combine.elements)])
     cluster_barrier(b)
     ctx.set(op, *combine.tree(parts))

@@ -3,7 +3,7 @@
 *Registers.* The accumulators of a flight are the same virtual registers from the first product to the wait:
 every instruction reads and writes them in place, loops carry them without a copy. The assembler follows
 accumulators through the program, and where something else defines or merges them while products may be under
-way it makes every ``wgmma`` wait for itself (notes C7510 to C7517, a third of the speed). So accumulators are
+way it makes every ``wgmma`` wait for itself (notes C7510 to C7517). So accumulators are
 filled before the first product, also before the test whether a loop runs at all, and are copied only behind a
 ``dot_wait``.
 

@@ -157,9 +157,11 @@ class For(Loop):
     operations of stage ``s`` (an attribute of those in its body) work on iteration ``t - s``. With a
     ``distance``, only loads that run ahead have stages yet: what one of stage ``s`` reads is used in stage
     ``s + distance``; those of one ``group`` (another attribute) arrive together, and a product with a
-    ``slice`` takes so much of its operands at once. One that is ``peeled`` gets its last step behind it. A
-    ``rolled`` loop is none that the assembler unrolls (``advise_assembler``). What ``accumulates_booleans``
-    carries them as words (``widen_booleans``).
+    ``slice`` takes so much of its operands at once; what else has a stage, or a turn, keeps it. A loop that
+    is ``peeled`` gets its last step behind it: only what says so is in its last stage. One that ``reads_on``
+    takes its tiles out of the ring of the one before (``continued_rings``). A ``rolled`` loop is none that
+    the assembler unrolls (``advise_assembler``). What ``accumulates_booleans`` carries them as words
+    (``widen_booleans``).
     """
 
     is_counted = True
@@ -180,6 +182,7 @@ class For(Loop):
     last_stage = D.attribute(int, 0)
     distance = D.attribute(int, 0)
     peeled = D.attribute(bool, False)
+    reads_on = D.attribute(bool, False)
     body = D.region()
 
     @classmethod

@@ -141,13 +141,15 @@ class Reduce(Combining):
     memory. In which order elements are combined is not said; with ``contracted_sums`` they are products that
     are added without being rounded, in so many sums side by side. ``by_lanes`` (``choose_sequences``): of the
     partial results of warps each lane takes one, and a second butterfly combines them; else every thread
-    reads all it needs. In scratch memory the partial results of one warp lie side by side with
+    reads all it needs, or, ``dealt_out`` (``choose_sequences``; with ``rows_of_warps``), each thread combines
+    a share of them for all. In scratch memory the partial results of one warp lie side by side with
     ``rows_of_warps`` (``choose_sequences``), else those of one result by all warps. ``agreed``
     (``choose_sequences``): lanes that a butterfly may leave with different elements, of equal ones say, take
     what the first of them has."""
 
     contracted_sums = D.attribute(int, 0)
     by_lanes = D.attribute(bool, False)
+    dealt_out = D.attribute(bool, False)
     rows_of_warps = D.attribute(bool, False)
     agreed = D.attribute(bool, False)
     scratch_offset = D.attribute(int, -1)

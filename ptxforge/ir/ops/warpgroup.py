@@ -61,7 +61,8 @@ class DotAsync(Product):
     it: it reads copies of the registers of ``a``, see ``codegen_ptx/lower/wgmma.py``.
 
     Its schedule: an ``early`` product starts right behind the one before it. One whose left operand passes
-    through registers is started in ``parts`` along k.
+    through registers is started in ``parts`` along k. One that ``keeps_left`` reads its left operand from
+    registers, into which threads take it once, in front of the loop (``passes/chained_products.py``).
     """
 
     a = D.operand(D.TENSOR_OR_MEMDESC)
@@ -72,6 +73,7 @@ class DotAsync(Product):
     copies_left = D.attribute(bool, False)
     early = D.attribute(bool, False)
     parts = D.attribute(int, 1)
+    keeps_left = D.attribute(bool, False)
 
     infer = D.gives_type_of(2)
 

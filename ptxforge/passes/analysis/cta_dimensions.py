@@ -92,7 +92,8 @@ class Dimensions:
         return [(d, name) for d in range(rank) if (name := self.of((value, d))) in cuts]
 
     def choose(self, ctas: int) -> dict[Dimension, int]:
-        """In how many parts dimensions are cut; empty if there are not enough of them. See CHOICE."""
+        """In how many parts dimensions are cut; empty if there are not enough of them. See CHOICE
+        in ``plan_ctas.py``."""
         accesses = self.function.walk(MemoryAccess)
         return self._choose(ctas, filter(writes, accesses)) or self._choose(ctas, accesses)
 

@@ -98,7 +98,7 @@ def gets_ring(op: Operation | None) -> bool:
     if load is None or load.parent is not op.parent or not runs_ahead(load):
         return False
     in_memory = next(user for user in load.result.users if ALLOCATES in user.traits)
-    is_last = load.attributes["stage"] + loop.distance == loop.last_stage
+    is_last = load.attributes["stage"] + loop.distance >= loop.last_stage - loop.peeled
     return is_last and in_memory.result.type == op.result.type
 
 

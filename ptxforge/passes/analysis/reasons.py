@@ -112,8 +112,8 @@ def widest_dimension(info: AxisInfo) -> int:
 
 
 def why_narrow(op: Operation, facts: AxisInfoAnalysis, size: int, vector: int) -> tuple[str, str]:
-    """Why an access is narrower than ``WIDE`` bytes, and the cure; empty where it is not, or where a thread
-    has no more elements anyway."""
+    """Why an access moves no more than ``vector`` elements of ``size`` bytes at once, and the cure; empty
+    where that is much, or all that a thread has."""
     type = op.pointer.type
     held = elements_per_thread(type.layout, type.shape)
     if op.get_effects().is_atomic or vector * size >= machine.VECTOR_BYTES or vector >= held:
