@@ -98,7 +98,9 @@ def is_for_store(tile: Value) -> bool:
 
 def _panels_for_store(type: T.TensorType) -> Panels | None:
     row = type.shape[type.layout.order[0]] * type.element.bits // 8
-    return Panels(min(row, SWIZZLES[0]), type.element.bits, type.layout.order) if row >= SWIZZLES[-1] else None
+    if row < SWIZZLES[-1]:
+        return None
+    return Panels(min(row, SWIZZLES[0]), type.element.bits, type.layout.order)
 
 
 def is_box_for_threads(load: Load) -> bool:

@@ -135,7 +135,7 @@ def pays(layout: Mma, columns: int) -> bool:
 
 
 def fits_registers(left: T.TensorType, dot: Dot, layout: Mma) -> bool:
-    """Whether threads can hold all parts of the ``left`` operand of ``dot`` beside the sums, in ``layout``."""
+    """Whether threads can hold all parts of the ``left`` operand of ``dot`` beside its sums."""
     warps = math.prod(layout.warps_per_cta)
     count = len({part for part, _ in terms_of(dot)})
     words = count * left.numel * narrow_type(dot).bytes // (4 * machine.WARP_SIZE * layout.warps_per_cta[0])

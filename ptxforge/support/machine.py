@@ -187,7 +187,7 @@ such products."""
 STORES_LEFT_OPERANDS = True
 """Whether threads store the left operand of such a product, too; else it stays in registers."""
 COLUMNS_WORTH_A_STORE = 64
-"""Columns of a warpgroup's result from which on ``wgmma`` makes up for the store of a right operand."""
+"""Columns of a warpgroup's sums from which on ``wgmma`` makes up for the store of a right operand."""
 WRITTEN_OUT_INSTRUCTIONS = 1600
 """Instructions of a thread, an operation on one of its elements counting as one, up to which iterations of a
 ``while`` whose number is known stand one after the other."""

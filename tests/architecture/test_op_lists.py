@@ -42,6 +42,7 @@ ASKED = {
     "passes/interleave_products.py": (4, "deals out copies and reads between products"),
     "passes/lower_bounds.py": (1, "a number that was 32 bits wide"),
     "passes/lower_descriptors.py": (1, "a box of which dimensions of size 1 are dropped"),
+    "passes/operand_tiles.py": (1, "matches how operands of products were loaded"),
     "passes/optimize_dot_operands.py": (6, "matches what stands between a load and a product"),
     "passes/optimize_thread_locality.py": (3, "matches sums of rows that a loop adds up"),
     "passes/peel_loops.py": (1, "matches branches on a comparison of the loop's counter"),
@@ -54,8 +55,8 @@ ASKED = {
     "passes/sliced_products.py": (1, "a tensor that is the same along k"),
     "passes/specialize_warps.py": (10, "parts a loop's copies, and their waits, from all else in it"),
     "passes/staggered_products.py": (1, "reads of what copies bring, which move with their wait"),
+    "passes/stored_operands.py": (2, "matches what operands of products are computed from"),
     "passes/tensor_stores.py": (1, "assembly by the user may touch any memory"),
-    "passes/warpgroup_dots.py": (1, "matches how operands of products were loaded"),
     "runtime/interpreted.py": (1, "a kernel with a breakpoint is made again, to stop at each statement"),
 }
 """Which modules ask whether an operation is of one class, how often, and why; no other does. To ask what an

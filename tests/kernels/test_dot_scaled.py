@@ -317,7 +317,7 @@ def test_tensor_cores_do_it(assemble, target, formats):
     ptx = compile_function(scaled_product, signature, sizes, target=target, num_stages=3).asm["ptx"]
     wanted = "f16" if "fp16" in formats else "bf16"
     # 4 warps do 64 x 64 x 64 an iteration, m16n8k16 each, or together m64n64k16.
-    form = r"m16n8k16\.row\.col" if target != "sm_90a" else "m64n64k16"
-    assert len(re.findall(rf"\.aligned\.{form}\.f32\.{wanted}\.{wanted}", ptx)) == (32 if "row" in form else 4)
+    form, count = (r"m16n8k16\.row\.col", 32) if target != "sm_90a" else ("m64n64k16", 4)
+    assert len(re.findall(rf"\.aligned\.{form}\.f32\.{wanted}\.{wanted}", ptx)) == count
     assert "fma.rn.f32" not in ptx and "cp.async" in ptx
     assemble(ptx)

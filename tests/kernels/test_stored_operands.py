@@ -46,7 +46,7 @@ def product(
         if KIND == "turned":
             x = x.to(tl.float16)
             y = tl.trans(tl.trans(y).to(tl.float16) + 1.0)
-        acc = tl.dot(x, y, acc, input_precision=PRECISION, max_num_imprecise_acc=IMPRECISE, out_dtype=acc.dtype)
+        acc = tl.dot(x, y, acc, PRECISION, max_num_imprecise_acc=IMPRECISE, out_dtype=acc.dtype)
         a_tile += BLOCK_K * stride_ak
         b_tile += BLOCK_K * stride_bk
     tl.store(c + i[:, None] * N + j[None, :], acc)
@@ -57,7 +57,7 @@ def draw(m: int, n: int, k: int, layout: str, dtype, low: int = -4, high: int = 
     rng = np.random.default_rng(m + n + k)
     a, b = (rng.integers(low, high, shape).astype(dtype) for shape in ((m, k), (k, n)))
     held = [np.ascontiguousarray(x.T) if how == "T" else x for x, how in zip((a, b), layout)]
-    strides = [s for x, how in zip(held, layout) for s in ((1, x.shape[1]) if how == "T" else (x.shape[1], 1))]
+    strides = [s for x, how in zip(held, layout) for s in (x.shape[1], 1)[:: -1 if how == "T" else 1]]
     return a, b, held, strides
 
 
@@ -93,9 +93,11 @@ def test_two_widened_operands(execute, block, num_warps, stages, layout):
 def test_every_type_in_every_order(execute, kind, layout, dtype):
     if kind == "masked bytes":
         dtype = np.int8 if layout == "NN" else np.uint8
-    expected = {
-        "doubled": lambda a, b: 4 * a @ b, "turned": lambda a, b: a @ (b + 1), "masked bytes": lambda a, b: a @ b
-    }[kind]  # fmt: skip
+    doubled, added = {"doubled": (4, 0), "turned": (1, 1), "masked bytes": (1, 0)}[kind]
+
+    def expected(a, b):
+        return doubled * a @ (b + added)
+
     run(execute, dtype, expected, (64, 64, 64), layout, 4, 2, kind)
 
 
@@ -156,7 +158,7 @@ def remark(artifact, kind: str) -> str:
 ])  # fmt: skip
 @pytest.mark.parametrize("layout", ["NN", "NT"])
 def test_the_product_runs_on_while_operands_are_computed(element, kind, precision, layout, assemble):
-    """Tiles come by TMA, are stored behind the wait for the last product, and no other barrier is waited at."""
+    """Tiles come by TMA, and what is made of them is stored behind the wait for the last product."""
     artifact = compiled(element, kind, (128, 128, 32), 8, 3, layout, PRECISION=precision)
     assemble(artifact.ptx)
     text = remark(artifact, "product")
@@ -180,7 +182,8 @@ def test_parts_of_tf32_are_the_tiles_themselves():
     ((128, 256, 64), 2, "which has no room beside the loop's tiles; use smaller blocks or fewer num_stages"),
 ], ids=str)  # fmt: skip
 def test_products_that_mma_sync_does(block, stages, text):
-    artifact = compiled("fp32", "loaded", block, 8 if block[1] == 256 else 4, stages, "NT", PRECISION="tf32x3")
+    num_warps = 8 if block[1] == 256 else 4
+    artifact = compiled("fp32", "loaded", block, num_warps, stages, "NT", PRECISION="tf32x3")
     assert text in remark(artifact, "not-by-wgmma") and "mma.sync" in remark(artifact, "product")
 
 

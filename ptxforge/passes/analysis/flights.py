@@ -57,7 +57,7 @@ def products_of(loop: For) -> list[Product]:
     found = []
     for op in loop.body.walk(DotAsync):
         (user, *others) = op.result.users
-        if isinstance(user, DotAsync) and not others and op.parent is user.parent:
+        if user.effects.reads_by == PRODUCTS and not others and op.parent is user.parent:
             continue  # one of several terms
         product = Product.behind(user) if user.effects.finishes == PRODUCTS and not others else None
         is_simple = (
