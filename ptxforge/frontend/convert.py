@@ -14,6 +14,7 @@ The rules are Triton's. Numbers of Python do not widen a tensor of their own kin
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from ptxforge.frontend.context import Context, default_dtype
@@ -27,6 +28,7 @@ from ptxforge.language import types as L
 from ptxforge.support.errors import TypeMismatchError
 
 
+@cache
 def common_dtype(
     a: L.dtype, a_is_number: bool, b: L.dtype, b_is_number: bool, division: bool = False
 ) -> L.dtype:

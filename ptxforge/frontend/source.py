@@ -3,7 +3,7 @@ names.
 
 The text is the one that the function had when it became a kernel (:mod:`ptxforge.support.source_text`).
 Indented functions are parsed under an ``if`` so that columns stay those of the file.
-Facts about names that follow from the syntax alone are kept on the AST node once computed.
+Facts that follow from the syntax alone, about names and places, are kept on the AST node once computed.
 """
 
 from __future__ import annotations
@@ -165,6 +165,14 @@ class SourceFunction:
 
     def locate(self, node: ast.AST, call_site: Location | None = None) -> Location:
         """Where a node stands in the file."""
+        if call_site is not None:
+            return self._place(node, call_site)
+        found = getattr(node, "_location", None)
+        if found is None:
+            found = node._location = self._place(node, None)
+        return found
+
+    def _place(self, node: ast.AST, call_site: Location | None) -> Location:
         if self.lines is None:
             start, end = node.col_offset, node.end_col_offset
         else:

@@ -119,8 +119,6 @@ class Program:
         # Asynchronous copies: those not committed yet, then committed groups, oldest first.
         self.open_group: list[Any] = []
         self.groups: list[Any] = []
-        # Groups of matrix products under way, oldest first: what each reads, and what that was.
-        self.products: list[list[tuple[Any, Any]]] = []
         # mbarriers by the address of their memory.
         self.mbarriers: dict[int, Any] = {}
         # Whose turn it is, while groups of warps run different code.

@@ -98,14 +98,14 @@ class Turns:
         """Let the next group run that does not wait, in a circle; come back when it is this one's turn."""
         ready = self._alive - self.waiting
         following = min(ready, key=lambda number: (number <= own, number), default=0)
-        state = program.current, program.values, program.products
+        state = program.current, program.values
         self._may_run[following].release()
         self._may_run[own].acquire()
         if own and self._is_abandoned:
             raise _Abandoned
         if not own and self._failure is not None:
             raise self._failure  # the operation that failed stays the current one
-        program.current, program.values, program.products = state
+        program.current, program.values = state
 
     def _end(self, program: Any, own: int) -> None:
         """A group has come to its end; the others go on to their own."""
@@ -119,7 +119,7 @@ class Turns:
         self._may_run[number].acquire()
         try:
             if not self._is_abandoned:
-                program.values, program.products = dict(outside), []
+                program.values = dict(outside)
                 part()
                 self._end(program, number)
         except _Abandoned:

@@ -140,16 +140,32 @@ def async_wait(program, op, *tokens):
         program.groups.pop(0).finish()
 
 
+@attrs.frozen(eq=False)
+class Flight:
+    """A sum under way: what it will be, and what the products that nobody has waited for read: operands, and
+    what was in them."""
+
+    total: np.ndarray
+    reads: tuple[list[tuple[np.ndarray, np.ndarray]], ...] = ()
+
+    def finish(self, but: int) -> None:
+        """End all products, ``but`` the newest so many."""
+        for operands in self.reads[: len(self.reads) - but]:
+            if not all(_is_same(*operand) for operand in operands):
+                raise InterpreterError("an operand of a matrix product was overwritten before its wait")
+            operands.clear()
+
+
 @interprets(DotBegin)
 def dot_begin(program, op, value):
-    return np.array(value)
+    return Flight(np.array(value))
 
 
 @interprets(DotAsync)
 def dot_async(program, op, a, b, c):
-    program.products.append([(source, np.array(source)) for source in (a, b)])
     left, right = _as_read(Dot.as_held(a, op.a_unsigned)), _as_read(Dot.as_held(b, op.b_unsigned))
-    return c + multiply_matrices(left, right, c.dtype)
+    total = c.total + multiply_matrices(left, right, c.total.dtype)
+    return Flight(total, (*filter(None, c.reads), [(source, np.array(source)) for source in (a, b)]))
 
 
 def _as_read(x: np.ndarray) -> np.ndarray:
@@ -159,11 +175,9 @@ def _as_read(x: np.ndarray) -> np.ndarray:
 
 @interprets(DotWait)
 def dot_wait(program, op, *flights):
-    while len(program.products) > op.pending:
-        for source, was in program.products.pop(0):
-            if not _is_same(source, was):
-                raise InterpreterError("an operand of a matrix product was overwritten before its wait")
-    return results(flights) if flights else None
+    for flight in flights:
+        flight.finish(op.but)
+    return results([flight.total for flight in flights[: len(op.results)]]) if op.results else None
 
 
 @interprets(FenceAsync)

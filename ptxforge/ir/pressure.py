@@ -17,6 +17,7 @@ from itertools import accumulate
 import attrs
 
 from ptxforge.ir import types as T
+from ptxforge.ir.ages import ages_at_waits
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import ELEMENTWISE, FREE, PRODUCTS
 from ptxforge.ir.ops.control import Loop
@@ -161,13 +162,14 @@ def held_by_products(block: Block) -> int:
     always = sum(map(registers_of, [*sums, *(v.type for v in lasting)]))
     if not starts:
         return always
+    running = ages_at_waits(block.parent_op, PRODUCTS)
     place = {op: at for at, op in enumerate(block.operations)}
     begins = {op.result for op in block.of(DotBegin)}
     ends = {op: _last_wide_use(op.result, place) for op in starts if op.c in begins}
     most, flying = 0, []
     for op in [op for op in place if op in started or op.effects.finishes == PRODUCTS] * 2:
         if op not in started:
-            flying = flying[len(flying) - op.pending :] if op.pending < len(flying) else flying
+            flying = flying[max(len(flying) - running.get(op, 0), 0) :]
             continue
         flying.append(op)  # only here it may become more
         begun = [x.result.type.tensor for x, end in ends.items() if place[x] <= place[op] <= end]

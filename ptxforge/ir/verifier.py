@@ -34,9 +34,9 @@ Asynchronous work
         on which the copies complete.
     15. What is started is waited for: some ``async_wait`` for copies of threads, a ``dot_wait`` that a flight
         reaches for products, a ``store_wait`` that its token reaches for what a store reads.
-    16. An ``async_wait`` or ``store_wait`` leaves nothing under way that it names (where loops have no
-        schedule to carry out). What a store reads is neither written again nor freed, and the kernel does not
-        end, before a wait has left it behind, whichever way is taken.
+    16. An ``async_wait``, ``dot_wait`` or ``store_wait`` leaves nothing under way that it names (where no
+        loop has a schedule to carry out). What a store reads is neither written again nor freed, and the
+        kernel does not end, before a wait has left it behind, whichever way is taken.
 
 The verifier stops at the first fault. Its message cites the number and shows the function with a note at the
 operation.
@@ -220,9 +220,10 @@ class _Verifier:
                 self.fail(15, "nobody waits until its memory has been read", op)
         # A loop that has a schedule is not done in the order of its text.
         is_in_order = not any(getattr(op, "last_stage", 0) for op in self.operations)
-        for wait, age in ages_at_waits(self.function).items():
-            if is_in_order and wait.num > age:
-                self.fail(16, f"{age + 1} groups are surely as new as what it names, or newer", wait)
+        for queue, left in ((COPIES, "num"), (PRODUCTS, "pending")) if is_in_order else ():
+            for wait, age in ages_at_waits(self.function, queue).items():
+                if getattr(wait, left) > age:
+                    self.fail(16, f"{age + 1} groups are surely as new as what it names, or newer", wait)
         if any(op.effects.starts == STORES for op in self.operations):
             check_departures(self.function, lambda fault, op: self.fail(16, fault, op))
 

@@ -59,7 +59,7 @@ def alternate_tiles(function: Function, target: Target) -> bool:
         if len(loops) != 1 or loops[0].consumer_groups != GROUPS:
             continue
         if next(loops[0].body.of(For)).next.effects.finishes != PRODUCTS:
-            continue  # its product could not be cut in parts after all: ``overlap_products`` has said so
+            continue  # its product could not be cut in parts after all: ``products_in_parts`` has said so
         found = _parts(partition, loops[0])
         _consume(found)
         _produce(found)

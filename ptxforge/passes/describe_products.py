@@ -146,14 +146,19 @@ _PASSES = frozenset((SAME_MEMORY, REARRANGING, ELEMENTWISE))
 
 
 def _schedule(op: Product) -> str:
-    users = op.result.users
+    users = _takers(op.result)
     while len(users) == 1 and isinstance(users[0], Product):  # the next of several slices along k
-        users = users[0].result.users
+        users = _takers(users[0].result)
     if not loops_around(op):
         return "waited for where it is used"
     if any(TERMINATOR in user.traits for user in users):
         return "in flight across iterations"
     return "together with others" if any(getattr(user, "pending", 0) for user in users) else _ALONE
+
+
+def _takers(total: Value) -> list[Operation]:
+    """The users of a sum, but for waits with which it stays under way."""
+    return [user for user in total.users if user.results or TERMINATOR in user.traits]
 
 
 _ALONE = "waited for in its iteration"

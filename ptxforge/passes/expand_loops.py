@@ -30,8 +30,8 @@ A loop that is ``peeled`` is entered by a branch, if it has an iteration, and it
 there is nothing left to do but what the last stage has, and what goes ``beyond``. The copies of the prologue
 stand in front of the branch.
 
-Within a step operations stand by their ``turn``, those of one turn as in the text. A wait for a product
-leaves running what the step starts between the product and it. What is ``ordered`` is so in the steady state.
+Within a step operations stand by their ``turn``, those of one turn as in the text. What is ``ordered`` is so
+in the steady state.
 
 Values between stages
 ---------------------
@@ -59,11 +59,10 @@ import attrs
 
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Region, Value
-from ptxforge.ir.definition import ALLOCATES, PRODUCTS, TENSORS
+from ptxforge.ir.definition import ALLOCATES, TENSORS
 from ptxforge.ir.ops.arith import AddI, CmpI, DivSI, MulI, SubI
 from ptxforge.ir.ops.control import For, If, Yield
 from ptxforge.ir.ops.shared import LocalAlloc, LocalLoad
-from ptxforge.ir.ops.warpgroup import DotWait
 from ptxforge.layouts.encodings import DotOperand
 from ptxforge.passes.predication import predicate_access
 from ptxforge.support.errors import IRError
@@ -480,17 +479,4 @@ def expand_loop(loop: For) -> For:
     yielded values must not be arguments of the loop other than through an operation (``canonicalize`` removes
     invariant carried values).
     """
-    expanded = LoopExpander(loop, Schedule.take(loop)).run()
-    for wait in expanded.body.of(DotWait):
-        _let_later_products_run(wait)
-    return expanded
-
-
-def _let_later_products_run(wait: DotWait) -> None:
-    """What was started between the products that ``wait`` names and itself need not be finished."""
-    op, later = wait.previous, 0
-    while op is not None and not any(result in wait.flights for result in op.results):
-        later += op.effects.reads_by == PRODUCTS
-        op = op.previous
-    if op is not None and later:
-        wait.pending = later
+    return LoopExpander(loop, Schedule.take(loop)).run()

@@ -24,8 +24,8 @@ the inner loop's own start is ever waited for.
 
 Copies by TMA go on in the ring where the inner loop stops (``rings.py``): it hands on place and phase, which
 are used in the same step. The buffers that they fill were read by products before the last one, for which
-all warps have waited (of all CTAs that get them): so they start while the last product is under way
-(``overlap_products`` keeps its wait behind them), and need no barrier.
+all warps have waited (of all CTAs that get them): so they start while the last product is under way, whose
+wait has its turn behind them, and need no barrier.
 
 Rules
 -----
@@ -51,7 +51,7 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation
-from ptxforge.ir.definition import ALLOCATES, COPIES, MEETING, READS_GLOBAL, TENSORS
+from ptxforge.ir.definition import ALLOCATES, COPIES, MEETING, PRODUCTS, READS_GLOBAL, TENSORS
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.mbarrier import TensorLoad
 from ptxforge.ir.ops.shared import AsyncWait, LocalAlloc
@@ -179,30 +179,42 @@ def _overlap(loop: For, inner: For, ahead: set[Operation]) -> None:
     keep_for_all_iterations(loop, buffers)
     ahead.difference_update(buffers)
     ahead.difference_update(hoist_scalars(loop))
-    behind = inner
-    while behind.next.effects.finishes == COPIES:
-        behind = behind.next
-    early = _known_early(loop, ahead)
-    last, turn = 1 + bool(early), 0
-    for op in loop.body.operations:
-        if op.is_terminator:
-            continue
-        stage = 0 if op in early else last - (op in ahead)
-        op.attributes.update({"stage": stage, "turn": 2 if op in early else 1 if op in ahead else turn})
-        turn = 3 if op is behind else turn
+    copies = [op for op in loop.body.operations if op in ahead and op.get_effects().starts in _QUEUES]
+    by_tma = all(op.effects.starts == TENSORS for op in copies)
+    early = _known_early(loop, ahead) if by_tma else set()
+    last = 1 + bool(early)
+    for op, turn in _turns(loop, inner, ahead, early, copies[-1], by_tma).items():
+        op.attributes.update(stage=0 if op in early else last - (op in ahead), turn=turn)
     loop.last_stage = last
     for op in loop.body.of(TensorLoad):
         op.attributes["ordered"] = True
-    if any(op.get_effects().starts == COPIES for op in ahead):
+    if not by_tma:
         # Copies of a tile that does not exist store zeros: they too must have landed.
         Builder.after(loop).create(AsyncWait, num=0)
     expand_loop(loop)
 
 
+def _turns(
+    loop: For, inner: For, ahead: set[Operation], early: set[Operation], last_copy: Operation, by_tma: bool
+) -> dict[Operation, int]:
+    """When operations are done in a step: behind ``inner``, and waits for copies, come those of ``ahead``.
+    The last product runs on until all copies by TMA have been asked for: these do not touch its tiles."""
+    behind, landing = inner, set()
+    while behind.next.effects.finishes in (COPIES, PRODUCTS):
+        behind = behind.next
+        landing.update([behind] if by_tma and behind.effects.finishes == PRODUCTS else [])
+    turns: dict[Operation, int] = {}
+    turn, turn_ahead = 0, 1
+    for op in loop.body.operations:
+        turns[op] = 4 if op in early else turn_ahead if op in ahead else 2 if op in landing else turn
+        turn = 5 if op is behind else turn
+        turn_ahead = 3 if op is last_copy else turn_ahead
+    del turns[loop.body.terminator]
+    return turns
+
+
 def _known_early(loop: For, ahead: set[Operation]) -> set[Operation]:
-    """See TWO AHEAD: scalars of ``ahead`` that follow from the number of the tile, where TMA copies."""
-    if not all(op.effects.starts == TENSORS for op in ahead if op.get_effects().starts in _QUEUES):
-        return set()
+    """See TWO AHEAD: scalars of ``ahead`` that follow from the number of the tile."""
     early: set[Operation] = set()
     known = {loop.induction}
     for op in loop.body.operations:

@@ -37,7 +37,6 @@ from ptxforge.passes.lower_descriptors import lower_descriptors
 from ptxforge.passes.manager import Pass, Stages, check_order, run_passes
 from ptxforge.passes.optimize_dot_operands import optimize_dot_operands
 from ptxforge.passes.optimize_thread_locality import optimize_thread_locality
-from ptxforge.passes.overlap_products import overlap_products
 from ptxforge.passes.own_loads import own_loads
 from ptxforge.passes.peel_loops import peel_loops
 from ptxforge.passes.persistent_programs import persistent_programs
@@ -45,6 +44,7 @@ from ptxforge.passes.pipeline_loops import pipeline_loops
 from ptxforge.passes.place_maps import place_maps
 from ptxforge.passes.plan_ctas import plan_ctas
 from ptxforge.passes.properties import LAYOUTS, NO_ASSUMPTIONS, OFFSETS, VECTORS
+from ptxforge.passes.products_in_parts import products_in_parts
 from ptxforge.passes.recompute_indices import recompute_indices
 from ptxforge.passes.reduce_data_duplication import reduce_data_duplication
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
@@ -209,12 +209,12 @@ GPU: tuple[Pass, ...] = (
     ),
     Pass(
         schedule_loops, "gpu", keeps=(TensorLoads,), requires=(LAYOUTS, VECTORS),
-        why="loads and their layouts are final; decides what the row below and overlap_products carry out",
+        why="loads and their layouts are final; decides what the row below carries out",
     ),
     Pass(
         pipeline_loops, "gpu", requires=(LAYOUTS, VECTORS),
-        why="what the schedule lets run ahead goes through shared memory; says of all operations of the loop "
-        "when they are done",
+        why="what the schedule lets run ahead goes through shared memory, what it lets run on is carried; "
+        "says of all operations of the loop when they are done",
     ),
     Pass(
         expand_loops, "gpu", requires=(LAYOUTS, VECTORS),
@@ -245,9 +245,9 @@ GPU: tuple[Pass, ...] = (
         why="last cleaning; from here on nothing is made that is not used",
     ),
     Pass(
-        overlap_products, "gpu", requires=(LAYOUTS,),
-        why="carries out when products of loops end, whose buffers are there now; before places are given, "
-        "which depends on how long products read these",
+        products_in_parts, "gpu", requires=(LAYOUTS,),
+        why="it is final which operands threads exchange through shared memory, where parts can be read; "
+        "before places are given",
     ),
     Pass(
         stage_boxes, "gpu", requires=(LAYOUTS,), when=lambda target: target.has_wgmma,

@@ -36,6 +36,9 @@ TURNS       In a step: late stages first, so that a buffer is read before the ne
             products, which take the copies in between, only the reads come first: the copy is under way while
             the step computes. (Chains of products, and products in slices, have turns of their own:
             ``chained_products.py``, ``sliced_products.py``.)
+FLIGHTS     Products of warpgroups start, and are waited for, where ``schedule_loops`` wrote it on them: the
+            loop carries sums under way (``running_products.py``). Where products are waited for at their use,
+            copies have their turn behind the first wait (``staggered_products.py``), and a barrier.
 TMA         A load of a rectangle of a tensor (``analysis/rectangles.py``) whose tile is only for ``wgmma`` is
             copied by the tensor memory accelerator, if the function may have ``tensor_maps``
             (``tensor_loads.py``). A barrier in the loop, behind all reads of a step, is in front of its
@@ -74,22 +77,30 @@ from ptxforge.passes.continued_rings import reader_behind
 from ptxforge.passes.expand_loops import is_of_copy
 from ptxforge.passes.multicast_loads import plan_multicasts
 from ptxforge.passes.rings import Rings
+from ptxforge.passes.running_products import Running, has_schedule, let_products_run
 from ptxforge.passes.sliced_products import cut_product
+from ptxforge.passes.staggered_products import copy_early
 from ptxforge.passes.tensor_loads import TensorLoads
 from ptxforge.support.target import Target
 
 
 def pipeline_loops(function: Function, target: Target) -> bool:
-    """Give every loop whose loads have stages its rings of buffers, and the rest of its schedule."""
+    """Give every loop whose loads have stages its rings of buffers, and the rest of its schedule. (In one
+    without such loads, products start and are waited for in the order of its text.)"""
     loops = [op for op in function.walk(For) if op.distance]
+    alone = [op for op in function.walk(For) if not op.distance and has_schedule(op)]
+    for loop in alone:
+        let_products_run(loop)
     if not loops:
-        return False
+        return bool(alone)
     loads = {loop: [op for op in loop.body.operations if runs_ahead(op)] for loop in loops}
     by_tma = kept(TensorLoads, function)
     by_tma.survey(load for ahead in loads.values() for load in ahead)
     for loop in loops:
         if loop.distance:
             _pipeline(function, loop, loads, by_tma)
+        else:  # it reads on in another one's ring
+            let_products_run(loop)
     return True
 
 
@@ -115,6 +126,8 @@ def _pipeline(
         for name in ("distance", "last_stage", "reads_on"):
             end.attributes.pop(name)
     slices = cut_product(loop, stage, last)
+    _finish(loop, rings, end)
+    running = let_products_run(loop)
     place_dependencies(loop, stage, last)
     if loop.peeled:
         turn = turns_around(loop, turns, stage, last)
@@ -124,13 +137,26 @@ def _pipeline(
         turn = _copies_behind_reads(loop, stage, last)
     else:
         turn = _late_first(stage, last)
-    if rings.barriers and not loop.peeled:
-        starts = [op for op in loop.body.operations if op.effects.starts in (COPIES, TENSORS)]
-        first = min(starts, key=turn.__getitem__)
-        for op in rings.meet(first, last):
-            stage[op], turn[op] = last, turn[first]
+    barrier = _barrier_in_front_of_copies(loop, rings, turn, running, last)
+    stage.update(dict.fromkeys(barrier, last))
+    if running is not None:
+        turn = copy_early(loop, turn, barrier) if running.copies_early and barrier else turn
+        turn.update(dict.fromkeys(running.ends, max(turn.values()) + 1))
     _write_schedule(loop, stage, turn, max(beyond.values(), default=0))
-    _finish(loop, rings, end)
+
+
+def _barrier_in_front_of_copies(
+    loop: For, rings: Rings, turn: dict[Operation, int], running: Running | None, last: int
+) -> list[Operation]:
+    """What keeps copies waiting until all threads have read the tiles of a step: where TMA copies, or
+    products run on, which read them, too. It gets its ``turn`` with the first copy."""
+    starts = [op for op in loop.body.operations if op.effects.starts in (COPIES, TENSORS)]
+    if loop.peeled or not (starts if running is not None else rings.barriers):
+        return []
+    first = min(starts, key=turn.__getitem__)
+    barrier = rings.meet(first, last) if rings.barriers else [Builder.at(first).create(Barrier)]
+    turn.update(dict.fromkeys(barrier, turn[first]))
+    return barrier
 
 
 def _write_schedule(loop: For, stage: dict[Operation, int], turn: dict[Operation, int], beyond: int) -> None:

@@ -16,7 +16,7 @@
 
 A product whose wait has ``until = "next"`` runs on while the next iteration begins, so that the tensor cores
 always have the next one at hand: the loop will carry its flight. ``until = "use"`` waits where the iteration
-first uses the sum. ``overlap_products`` carries that out when rings of buffers have been made.
+first uses the sum. ``pipeline_loops`` carries that out (``running_products.py``).
 
 Rules
 -----

@@ -9,9 +9,10 @@ CUT         convert the value here (a smaller or narrower one than the first, or
 COMPUTE     compute the value (again) in the wanted layout, from operands in the layouts that this needs.
 
 Computing costs nothing more when nobody needs the value in its old layout any longer: then it is not
-duplicated but moved. Loads are moved when their access is as good in the new layout, and duplicated only when
-they are small. A loop carries a second value in the new layout, with its initial and yielded values made
-likewise; the old one goes when it has no other use. Costs: ``analysis/costs.py``.
+duplicated but moved (where it stands, if all that read it move, too). Loads are moved when their access is as
+good in the new layout, and duplicated only when they are small. A loop carries a second value in the new
+layout, with its initial and yielded values made likewise; the old one goes when it has no other use. Costs:
+``analysis/costs.py``.
 
 A reduction of a converted tensor reduces the tensor as it is instead, and its result is converted.
 A store whose value needs a conversion may instead store in the value's layout, if its pointers and mask are
@@ -107,6 +108,8 @@ class _Rematerializer:
         self.weights: dict[object, float] = {}
         self.plan = _Plan()
         self.root: Operation | None = None
+        self.moved: set[Operation] = set()
+        self.repeated: set[Operation] = set()
 
     def run(self) -> bool:
         changed = False
@@ -134,6 +137,7 @@ class _Rematerializer:
         now = self.cut_cost(value, layout) * self.weight(op.result)
         if self.visit(value, layout) >= now:
             return False
+        self.moved = self.find_moved()
         op.result.replace_all_uses_with(self.make(value, layout))
         op.discard()
         return True
@@ -156,6 +160,7 @@ class _Rematerializer:
         then += sum(self.visit(v, new) for v in others)
         if then >= now:
             return False
+        self.moved = self.find_moved()
         stored = converted(Builder.at(op), value, new)
         for index, operand in enumerate(op.operands):
             op.set_operand(index, stored if operand is op.value else self.make(operand, new))
@@ -190,7 +195,7 @@ class _Rematerializer:
     def visit(self, value: Value, layout: Distributed, depth: int = 0) -> float:
         """The cost of having ``value`` in ``layout``; the decisions go into the plan."""
         wanted, plan = (value, layout), self.plan
-        if value.type.layout == layout or wanted in self.made or wanted in plan.computed:
+        if value.type.layout == layout or wanted in plan.computed or self.known(wanted) is not None:
             return 0.0
         cut = self.cut_cost(value, layout) * self.weight(value)
         mark = len(plan.computed)
@@ -314,12 +319,37 @@ class _Rematerializer:
 
     # -- carrying out ----------------------------------------------------------------------------------
 
+    def find_moved(self) -> set[Operation]:
+        """The operations that are computed in one new layout where they stand, for whoever reads their
+        result is one of them, or the root, and wants it so."""
+        layouts = {
+            value.defining_op: found[0]
+            for value, found in self.plan.layouts_of.items()
+            if len(found) == 1 and _may_move(value) and value.defining_op not in self.repeated
+        }
+        waiting = [*layouts]
+        while waiting:
+            op = waiting.pop()
+            if op in layouts and not all(
+                user is self.root
+                or (user in layouts and operand_layout(user, index, layouts[user]) == layouts[op])
+                for user, index in op.result.uses
+            ):
+                del layouts[op]
+                waiting += [v.defining_op for v in op.operands]
+        return {*layouts}
+
+    def known(self, wanted: Wanted) -> Value | None:
+        """What was made before, and has not moved since."""
+        found = self.made.get(wanted)
+        return found if found is not None and found.type.layout == wanted[1] else None
+
     def make(self, value: Value, layout: Distributed) -> Value:
         """``value`` in ``layout``, as planned; made at most once."""
         if not isinstance(value.type, T.TensorType) or value.type.layout == layout:
             return value
         wanted = value, layout
-        found = self.made.get(wanted)
+        found = self.known(wanted)
         if found is not None:
             return found
         if self.plan.computed.get(wanted):
@@ -343,6 +373,8 @@ class _Rematerializer:
         for index, operand in enumerate(op.operands):
             needed = operand_layout(op, index, layout) if isinstance(operand.type, T.TensorType) else None
             operands.append(operand if needed is None else self.make(operand, needed))
+        if op in self.moved:
+            return self.move(op, operands, layout)
         mapping = dict(zip(op.operands, operands))
         copy = op.clone(mapping)
         if copy.operands != tuple(operands):  # one that stands twice may be wanted in two layouts
@@ -352,7 +384,15 @@ class _Rematerializer:
                 new.type = new.type.with_layout(layout)
                 self.made[old, layout] = new
         builder_after(value).insert(copy)
+        self.repeated |= {op, copy}
         return self.made[value, layout]
+
+    def move(self, op: Operation, operands: list[Value], layout: Distributed) -> Value:
+        """The result of ``op``, which is computed in ``layout`` from now on."""
+        for index, operand in enumerate(operands):
+            op.set_operand(index, operand)
+        op.result.type = op.result.type.with_layout(layout)
+        return op.result
 
     def make_carried(self, value: Value, layout: Distributed) -> Value:
         loop, index = carried_place(value)
@@ -385,6 +425,12 @@ _RULES: dict[type[Operation], Callable[[_Rematerializer, Operation], bool]] = {
     Store: _Rematerializer.store,
     Reduce: _Rematerializer.reduction,
 }
+
+
+def _may_move(value: Value) -> bool:
+    """Whether it is the only result of an operation without regions, and no conversion's."""
+    op = value.defining_op
+    return op is not None and not op.regions and not op.changes_layout and len(op.results) == 1
 
 
 def _is_fragment(layout: Distributed) -> bool:

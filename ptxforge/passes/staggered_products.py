@@ -28,7 +28,7 @@ Rules
 -----
 EARLY     A product that is ``early`` starts right behind the one before it, with the views of its tiles and
           the waits for these.
-SUMS      What runs on is waited for in the next iteration, by the first wait of that: groups finish in order.
+SUMS      What runs on is waited for in the next iteration, by the first wait of that.
 LAST      A product that is used goes before a sum that could start at once, if nobody waits between: that
           one is under way while threads work with what they waited for.
 COPIES    go into buffers that the last iteration's products have read, so they follow the first wait and a
@@ -44,7 +44,6 @@ from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import COPIES, PRODUCTS, SAME_MEMORY, TENSORS
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal, AsyncWait, LocalLoad
 from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
 from ptxforge.ir.views import memory_of
@@ -56,9 +55,9 @@ _COPIED = (COPIES, TENSORS)
 """The queues of copies."""
 
 
-def carry(loop: For, product: Product, place: Operation) -> None:
-    """Let what ``product`` is added to be under way at the end of an iteration: its wait is behind ``place``,
-    the loop or what follows it. Raises :class:`IRError` if ``loop`` does not carry it."""
+def carry(loop: For, product: Product) -> None:
+    """Let what ``product`` is added to be under way at the end of an iteration: its wait is behind ``loop``.
+    Raises :class:`IRError` if that does not carry it."""
     if product.begin.value not in loop.carried or loop.next_of(product.begin.value) is not product.total:
         raise IRError("a product is to run on into the next iteration, which does not add to its sum")
     index = loop.carried_index(product.begin.value)
@@ -69,27 +68,26 @@ def carry(loop: For, product: Product, place: Operation) -> None:
     product.begin.replace_with([argument])
     product.total.replace_all_uses_with(product.start.result)
     product.wait.erase()
-    behind = Builder.after(place)
-    if result.uses:
-        total = behind.create(DotWait, result, pending=0)
-        result.replace_all_uses_with(total.results[0], unless=lambda user: user is total)
-    else:
-        behind.create(DotWait, pending=0)
+    total = Builder.after(loop).create(DotWait, result, stays=int(not result.uses))
+    for landed in total.results:
+        result.replace_all_uses_with(landed, unless=lambda user: user is total)
 
 
-def stagger(loop: For, products: list[Product], sums: set[Product]) -> None:
+def stagger(loop: For, products: list[Product], sums: set[Product]) -> list[Operation]:
     """Carry out what is written on the ``products`` of ``loop``, of which ``sums`` run on into the next
-    iteration, and the others are used."""
+    iteration, and the others are used. The waits for what only the next iteration uses."""
     used = [product for product in products if product not in sums]
     _start_early(loop, used)
-    for product in used:
-        _wait_late(loop, product)
+    ends = [product.wait for product in used if _wait_late(loop, product)]
     for product in products:
         if product in sums:
-            carry(loop, product, loop)
+            carry(loop, product)
     _sums_last([p for p in products if p in sums], {product.start for product in used})
-    _count_pending(loop, used)
-    _copy_early(loop)
+    head = next(loop.body.of(DotWait))
+    begun = [product.start.c for product in products if product in sums]
+    head.set_operands([*head.flights, *begun])
+    head.stays = len(begun)
+    return ends
 
 
 # -- starts and waits --------------------------------------------------------------------------------------
@@ -130,8 +128,8 @@ class _Rings:
         self.waits = dict.fromkeys(copied, list(loop.body.of(AsyncWait)))
 
     def needed(self, start: DotAsync) -> list[Operation] | None:
-        """What must be done before ``start`` in an iteration, itself included, in order; ``None`` if that is
-        more than views of tiles and waits for them."""
+        """What must be done before ``start`` in a step, itself included, in order; ``None`` if that is more
+        than views of tiles and waits for them. (Their copies have been started in a step before.)"""
         work, found = [start], set()
         for op in each_once(work):
             found.add(op)
@@ -140,7 +138,8 @@ class _Rings:
                 return None
             for value in op.operands:
                 inner = value.defining_op
-                if inner is not None and inner.parent is self.loop.body:
+                is_copy = inner is not None and inner.effects.starts in _COPIED
+                if inner is not None and inner.parent is self.loop.body and not is_copy:
                     work.append(inner)
                 if isinstance(value.type, T.MemDescType):
                     work += self.waits.get(memory_of(value), ()) if op is start else ()
@@ -155,62 +154,38 @@ def _move_behind(place: Operation, ops: Iterable[Operation]) -> None:
             place = op
 
 
-def _wait_late(loop: For, product: Product) -> None:
-    """Wait for a product in front of what uses it first."""
+def _wait_late(loop: For, product: Product) -> bool:
+    """Wait for a product in front of what uses it first; whether that is the end of the iteration."""
     users = {loop.body.ancestor_of(user) for user in product.total.users}
     first = next((op for op in loop.body.operations if op in users), loop.body.terminator)
     product.wait.move_before(first)
-
-
-def _count_pending(loop: For, products: list[Product]) -> None:
-    """Each wait leaves those groups unfinished that were started behind its own, and not waited for."""
-    unfinished: list[Operation] = []
-    by_wait = {product.wait: product.start for product in products}
-    for op in loop.body.operations:
-        if op.effects.reads_by == PRODUCTS:
-            unfinished.append(op)
-        if op in by_wait:
-            if by_wait[op] in unfinished:
-                del unfinished[: unfinished.index(by_wait[op]) + 1]
-            op.pending = len(unfinished)
+    return first.is_terminator
 
 
 # -- copies ------------------------------------------------------------------------------------------------
 
 
-def _copy_early(loop: For) -> None:
-    """See COPIES: behind the first wait of an iteration, or where they are, a barrier before them."""
-    body = list(loop.body.operations)
+def copy_early(loop: For, turn: dict[Operation, int], barrier: list[Operation]) -> dict[Operation, int]:
+    """The turns of a loop whose copies, behind their ``barrier``, may follow the first wait: see COPIES; the
+    given ones, by which late stages come first, where they may not."""
     head = next(loop.body.of(DotWait))
-    copies = [op for op in body if op.get_effects().starts in _COPIED]
-    if not copies:
-        return
-    barrier = next(loop.body.of(Barrier), None)
-    if barrier is None:
-        barrier = Builder.at(copies[0]).create(Barrier)
-    needed = _addresses(loop, copies)
-    if needed is None or not all(head.is_before_in_block(op) for op in copies):
-        return
-    late = _late_reads(loop, head)
-    is_late = late is not None
-    before = [op for op in loop.body.of(AsyncWait) if op.is_before_in_block(copies[0])]
-    waits = [op for op in before if is_late or head.is_before_in_block(op)]
-    place = head
-    for op in [*waits, barrier]:
-        op.remove()
-        loop.body.insert_after(place, op)
-        place = op
-    _move_behind(place, needed)
-    place = needed[-1]
-    for op in late or ():
-        op.move_after(place)
-        place = op
+    copies = [op for op in loop.body.operations if op.get_effects().starts in _COPIED]
+    needed = _addresses(loop, copies, turn)
+    if needed is None:
+        return turn
+    in_front = [op for op in loop.body.operations if not turn.get(op) and op.is_before_in_block(head)]
+    late = _late_reads(loop, head, in_front)
+    waits = [w for w in loop.body.of(AsyncWait) if not turn[w] and (late is not None or w not in in_front)]
+    parts = ((*in_front, head), waits, barrier, needed, late or ())
+    part = {op: number for number, ops in enumerate(parts) for op in ops}
+    place = {op: (part.get(op, len(parts)), at) for op, at in turn.items()}
+    order = sorted(set(place.values()))
+    return {op: order.index(at) for op, at in place.items()}
 
 
-def _late_reads(loop: For, head: Operation) -> list[Operation] | None:
+def _late_reads(loop: For, head: Operation, in_front: list[Operation]) -> list[Operation] | None:
     """The reads in front of ``head`` of what threads copied, if all of them serve what is computed behind it,
     so that they and the wait for the copies can stand there; ``None`` if one does not."""
-    in_front = [op for op in loop.body.operations if op.is_before_in_block(head)]
     copies = list(loop.body.of(AsyncCopyGlobalToLocal))
     copied = {memory_of(op.destination) for op in copies}
     found = []
@@ -225,14 +200,14 @@ def _late_reads(loop: For, head: Operation) -> list[Operation] | None:
     return found
 
 
-def _addresses(loop: For, copies: list[Operation]) -> list[Operation] | None:
-    """``copies`` and what their operands are computed from in the same iteration, in order; ``None`` if that
-    reads memory."""
+def _addresses(loop: For, copies: list[Operation], turn: dict[Operation, int]) -> list[Operation] | None:
+    """``copies`` and what their operands are computed from in the same turn, in order; ``None`` if that reads
+    memory."""
     work, found = list(copies), set()
     for op in each_once(work):
         if op.regions or not (op.is_pure or op.get_effects().starts in _COPIED):
             return None
         found.add(op)
         inner = (value.defining_op for value in op.operands)
-        work += [x for x in inner if x is not None and x.parent is loop.body]
+        work += [x for x in inner if x is not None and x.parent is loop.body and turn[x] == turn[op]]
     return [op for op in loop.body.operations if op in found]

@@ -8,9 +8,9 @@
     %a = local_alloc %x : … -> memdesc<128x64xf16, #panels<{swizzle = 128, …}>, mutable>
     %f = dot_begin (convert_layout %c : #mma)
     %g = dot_async %a, %b, %f
-    %d = convert_layout (dot_wait %g {pending = 0}) : … -> tensor<128x128xf32, #blocked1>
+    %d = convert_layout (dot_wait %g) : … -> tensor<128x128xf32, #blocked1>
 
-The wait stands right behind the product; ``overlap_products`` moves it.
+The wait stands right behind the product; ``pipeline_loops`` moves it.
 
 Rules
 -----
@@ -205,7 +205,7 @@ def _replace(dot: Dot, layout: Mma, left: Operand, right: Operand) -> None:
         flight = b.value(DotBegin, total, is_zero=is_zero(dot.c))
         for i, j in terms_of(dot):
             flight = b.value(DotAsync, first[i], memory[j], flight, **signs)
-        total = b.value(DotWait, flight, pending=0)
+        total = b.value(DotWait, flight)
     dot.replace_with([b.value(ConvertLayout, total, type=dot.result.type)])
 
 
@@ -224,7 +224,7 @@ def _apart(
     parts = (left, right)
     if width < left.type.shape[1]:
         parts = tuple(_slice(b, operand, 1 - index, start, width) for index, operand in enumerate(parts))
-    return b.value(DotWait, b.value(DotAsync, *parts, begun, **signs), pending=0)
+    return b.value(DotWait, b.value(DotAsync, *parts, begun, **signs))
 
 
 def _slice(b: Builder, operand: Value, k_dim: int, start: int, width: int) -> Value:

@@ -21,7 +21,7 @@ ELSEWHERE = {
     ),
     "codegen_ptx/lower/exchange.py": ("FULL_WARP", "a mask of lanes, part of an instruction's text"),
     "codegen_ptx/lower/math.py": ("_FIRST", "bits of floats"),
-    "codegen_ptx/lower/math_f32.py": ("_TO_WHOLE", "bits of floats"),
+    "codegen_ptx/lower/reals.py": ("TO_WHOLE", "bits of floats"),
     "codegen_ptx/lower/tensor_map.py": ("_ZEROS", "where zeros lie in a record"),
     "codegen_ptx/lower/trigonometry.py": (
         "_LIMIT _WORDS",

@@ -25,7 +25,7 @@ of which some are names of operations, too."""
 NAMES = {kind.__name__ for kind in REGISTRY.values()}
 
 LEFT = {
-    "codegen_ptx/lower": (8, "words of PTX, and tables of numbers, by which a family's instructions differ"),
+    "codegen_ptx/lower": (6, "words of PTX, and tables of numbers, by which a family's instructions differ"),
 }
 """Folders in which there are lists, how many, and why."""
 

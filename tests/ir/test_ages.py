@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ptxforge.ir.ages import ages_at_waits
+from ptxforge.ir.definition import COPIES
 from ptxforge.ir.ops.shared import AsyncWait
 from ptxforge.ir.parser import parse_function
 from ptxforge.ir.verifier import verify
@@ -74,7 +75,7 @@ def test_a_wait_may_leave_what_is_newer(body):
     function = parsed(body, most)
     verify(function)
     (wait,) = function.walk(AsyncWait)
-    assert ages_at_waits(function) == {wait: most}
+    assert ages_at_waits(function, COPIES) == {wait: most}
     with pytest.raises(VerificationError, match="invariant 16 does not hold in 'async_wait'"):
         verify(parsed(body, most + 1))
 
@@ -82,4 +83,4 @@ def test_a_wait_may_leave_what_is_newer(body):
 def test_a_wait_for_numbers_alone_names_nothing():
     function = parsed(f"%g0 {COMMIT}%t = async_wait {{num = NUM}} : {TOKEN}", 5)
     verify(function)
-    assert not ages_at_waits(function)
+    assert not ages_at_waits(function, COPIES)

@@ -76,6 +76,31 @@ def test_operand_that_changes_before_the_wait_is_found():
         run(function, 1, [x, np.zeros((64, 64), np.float32)])
 
 
+FLIGHT = "flight<tensor<64x64xf32, #mma>>"
+LATER = """%f2 = dot_begin %zero : (tensor<64x64xf32, #mma>) -> FLIGHT
+  %g2 = dot_async %m, %m, %f2 : (memdesc<64x64xf16, #a, mutable>, memdesc<64x64xf16, #a, mutable>, FLIGHT) \
+-> FLIGHT
+  dot_wait NAMED
+  %v2 = addf %v, %v : tensor<64x64xf16, #b>
+  local_store %v2, %m : (tensor<64x64xf16, #b>, memdesc<64x64xf16, #a, mutable>)
+  %d2 = dot_wait %g2 : (FLIGHT) -> tensor<64x64xf32, #mma>"""
+
+
+def test_a_wait_finishes_what_it_names():
+    """Not what started later: that may still read its operands, where nobody may store yet."""
+    arguments = [np.ones((64, 64), np.float16), np.zeros((64, 64), np.float32)]
+    one, both = "%g {stays = 1} : (FLIGHT)", "%g, %g2 {stays = 2} : (FLIGHT, FLIGHT)"
+    run(parsed(LATER.replace("NAMED", both).replace("FLIGHT", FLIGHT)), 1, arguments)
+    with pytest.raises(InterpreterError, match="overwritten before its wait"):
+        run(parsed(LATER.replace("NAMED", one).replace("FLIGHT", FLIGHT)), 1, arguments)
+
+
+@pytest.mark.parametrize("wait", ["dot_wait", f"dot_wait %g {{stays = 2}} : ({FLIGHT})"])
+def test_a_wait_names_a_flight(wait):
+    with pytest.raises((VerificationError, IRError), match="flights, of which"):
+        parsed(wait)
+
+
 def test_other_layouts_are_no_accumulators():
     accumulators = "(tensor<64x64xf32, #mma>) -> flight<tensor<64x64xf32, #mma>>"
     others = "(tensor<64x1xi32, #b>) -> flight<tensor<64x1xi32, #b>>"
@@ -91,7 +116,6 @@ def test_a_flight_is_of_a_tensor():
         parse_function(TEXT.replace("BETWEEN", "").replace("flight<tensor<64x64xf32, #mma>>", "flight<f32>"))
 
 
-FLIGHT = "flight<tensor<64x64xf32, #mma>>"
 WAIT = f"%d = dot_wait %g : ({FLIGHT}) -> tensor<64x64xf32, #mma>"
 LOOP = f"""%one = constant {{value = 1}} : i32
   %last = for %k = %one to %one step %one iter_args(%before = %g) : {FLIGHT} {{

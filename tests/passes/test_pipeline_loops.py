@@ -11,6 +11,7 @@ import pytest
 from ptxforge.ir import types as T
 from ptxforge.ir.ages import ages_at_waits
 from ptxforge.ir.core import Function
+from ptxforge.ir.definition import COPIES
 from ptxforge.ir.ops import shared
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
@@ -78,7 +79,7 @@ def test_pipelined_loop(stages):
     assert [(t.shape, t.element) for t in buffers] == [((stages, 64, 32), T.F16), ((stages, 32, 64), T.F16)]
     # One wait in a step: the newest (stages - 2) iterations may be on their way, each a group of two copies.
     (wait,) = operations(loop.body, shared.AsyncWait)
-    assert ages_at_waits(function)[wait] == stages - 2
+    assert ages_at_waits(function, COPIES)[wait] == stages - 2
     copies = operations(function.body, shared.AsyncCopyGlobalToLocal)
     assert len(copies) == 2 * (stages - 1)
     assert len(operations(loop.body, shared.AsyncCopyGlobalToLocal)) == 2

@@ -11,13 +11,16 @@ from ptxforge.ir.ops.control import For, If
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.math import Exp
-from ptxforge.ir.ops.memory import Load, Store
+from ptxforge.ir.ops.memory import AddPtr, Load, Store
 from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.ir.ops.shape import Join, MakeRange
 from ptxforge.ir.parser import parse_function
 from ptxforge.layouts.conversion import Nothing
 from ptxforge.layouts.encodings import Blocked, DotOperand, Slice, infer_join
+from ptxforge.passes.accelerate_matmul import accelerate_matmul
 from ptxforge.passes.conversions import operand_layout
+from ptxforge.passes.layout_propagation import propagate_layouts
+from ptxforge.passes.rematerialization import rematerialize
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
 from tests.passes.elementwise import elementwise, pointers
 from tests.passes.gpu import operations, parse, same_meaning, up_to
@@ -61,6 +64,15 @@ def test_transpose_converts_the_value_once_after_computing():
     assert isinstance(conversion.x.defining_op, Exp) and isinstance(conversion.result.users[0], Store)
     assert operations(function, Load)[0].pointer.type.layout.order == (1, 0)
     assert operations(function, Store)[0].pointer.type.layout.order == (0, 1)
+
+
+def test_what_nobody_needs_as_it_was_changes_where_it_stands():
+    function = up_to(parse_function(TRANSPOSE), accelerate_matmul)
+    propagate_layouts(function)
+    before = {op: op.result.type.layout for op in operations(function, AddPtr)}
+    rematerialize(function)
+    assert {*operations(function, AddPtr)} == before.keys()  # none is a copy
+    assert sum(op.result.type.layout != layout for op, layout in before.items()) > 1
 
 
 def test_matmul_converts_operands_and_the_final_result():

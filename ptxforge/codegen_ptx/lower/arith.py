@@ -21,6 +21,7 @@ from ptxforge.codegen_ptx.lower.divisions import (
 )
 from ptxforge.codegen_ptx.lower.elementwise import (
     aligned,
+    by_formula,
     elementwise,
     in_two_widths,
     integer_class,
@@ -32,9 +33,8 @@ from ptxforge.codegen_ptx.lower.elementwise import (
     zero_extended,
 )
 from ptxforge.codegen_ptx.lower.floats import Product, binary, compare, contract, multiply, to_f32
-from ptxforge.codegen_ptx.lower.math_f32 import Float32
-from ptxforge.codegen_ptx.lower.math_f64 import Float64
 from ptxforge.codegen_ptx.lower.packing import byte_in_its_word
+from ptxforge.codegen_ptx.lower.reals import fmod
 from ptxforge.codegen_ptx.lower.small_integers import shifted_float
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
@@ -433,7 +433,7 @@ def float_division(ctx: Lowering, op: Operation, single: str) -> None:
 
 @lowers(ops.RemF)
 def remainder(ctx: Lowering, op: ops.RemF) -> None:
-    in_two_widths(ctx, op, Float64(ctx.b).fmod, Float32(ctx.b).fmod)
+    by_formula(ctx, op, fmod, fmod)
 
 
 _FLOAT_EXTREMES = {

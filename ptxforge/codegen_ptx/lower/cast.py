@@ -133,7 +133,7 @@ def _extend_fp8_group(b: Builder, group: tuple, source: T.Type, target: T.Type) 
     if any(isinstance(x, int) for x in group):
         return [_extend_float(b, x, source, target) for x in group]
     word = pack(b, group, source)
-    halves = b.pure_many("mov.b32 {%s, %s}, %s;", "hh", word)
+    halves = b.halves(word)
     parts = [x for half in halves for x in fp8_pair_to_f16(b, half, source)]
     if target is T.F16:
         return parts

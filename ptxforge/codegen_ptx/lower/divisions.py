@@ -29,7 +29,6 @@ from collections.abc import Iterable, Sequence
 
 from ptxforge.codegen_ptx.lower.elementwise import integer_class, sign_extended, width_of, zero_extended
 from ptxforge.codegen_ptx.lower.indices import linear_of, run_starts
-from ptxforge.codegen_ptx.lower.math_f32 import Float32
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.constants import f32, is_constant
 from ptxforge.codegen_ptx.ptx.registers import Register
@@ -280,20 +279,20 @@ def quotients(b: Builder, dividends: list, divisors: list, fewest: int) -> list:
 
 def _by_one_float(b: Builder, dividends: list, divisor, fewest: int) -> dict:
     """Quotients by dividend."""
-    reals = Float32(b)
     registers = [x for x in dividends if not is_constant(x)]
     if not fewest or len(registers) < fewest or is_constant(divisor):
-        return {x: reals.div(x, divisor) for x in dividends}
-    size = reals.abs(divisor)
-    large = reals.holds("gt", size, f32(2.0**126))
-    small = reals.holds("lt", size, f32(2.0**-126))
+        return {x: b.pure("div.full.f32 %s, %s, %s;", "f", x, divisor) for x in dividends}
+    size = b.pure("abs.f32 %s, %s;", "f", divisor)
+    large = b.pure("setp.gt.f32 %s, %s, %s;", "p", size, f32(2.0**126))
+    small = b.pure("setp.lt.f32 %s, %s, %s;", "p", size, f32(2.0**-126))
     scale = b.pure("selp.f32 %s, %s, %s, %s;", "f", f32(2.0**24), f32(1.0), small)
     scale = b.pure("selp.f32 %s, %s, %s, %s;", "f", f32(0.25), scale, large)
-    reciprocal = reals.make("rcp.approx.ftz", reals.mul(divisor, scale))
+    product = b.pure("mul.rn.f32 %s, %s, %s;", "f", divisor, scale)
+    reciprocal = b.pure("rcp.approx.ftz.f32 %s, %s;", "f", product)
     scaled = {x: b.new("f") for x in dividends}
     for x, register in scaled.items():
         b.copy(register, x)
     with b.rare(b.pure("or.pred %s, %s, %s;", "p", large, small)):
         for register in scaled.values():
             b.effect("mul.rn.f32 %s, %s, %s;", register, register, scale)
-    return {x: reals.mul(register, reciprocal) for x, register in scaled.items()}
+    return {x: b.pure("mul.rn.f32 %s, %s, %s;", "f", y, reciprocal) for x, y in scaled.items()}

@@ -9,6 +9,7 @@ from ptxforge.codegen_ptx.lower.floats import via_f32
 from ptxforge.codegen_ptx.lower.indices import linear_of, run_starts
 from ptxforge.codegen_ptx.lowering import Lowering
 from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.formula import formula
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
@@ -26,6 +27,18 @@ def in_two_widths(ctx: Lowering, op: Operation, double: Callable, single: Callab
         elementwise(ctx, op, double)
     else:
         elementwise(ctx, op, lambda *x: via_f32(ctx.b, single, element, *x))
+
+
+def by_formula(ctx: Lowering, op: Operation, single: Callable, double: Callable) -> None:
+    """:func:`in_two_widths` with formulas of values in registers."""
+    is_double = T.element_type(op.operands[0].type) is T.F64
+    kind, function = ("d", double) if is_double else ("f", single)
+    b, made = ctx.b, formula(function, kind * len(op.operands))
+
+    def compute(*entries):
+        return made(b, *[b.register(x, kind) for x in entries])
+
+    in_two_widths(ctx, op, compute, compute)
 
 
 def once_for_runs(ctx: Lowering, op: Operation, function: Callable) -> None:

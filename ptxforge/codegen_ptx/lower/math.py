@@ -12,44 +12,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ptxforge.codegen_ptx.lower import math_f32, math_f64
 from ptxforge.codegen_ptx.lower.arith import float_division, minimum_or_maximum
 from ptxforge.codegen_ptx.lower.elementwise import (
+    by_formula,
     elementwise,
-    in_two_widths,
     integer_class,
     sign_extended,
     width_of,
 )
 from ptxforge.codegen_ptx.lower.floats import FP8, contract, from_f32, negate, to_f32
-from ptxforge.codegen_ptx.lower.math_f32 import Float32
-from ptxforge.codegen_ptx.lower.math_f64 import Float64
 from ptxforge.codegen_ptx.lower.trigonometry import reduce_together
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
+from ptxforge.codegen_ptx.ptx import formula
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.constants import is_constant
+from ptxforge.codegen_ptx.ptx.constants import f32, is_constant
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.ops import math as ops
 
-_FUNCTIONS: dict[type[Operation], str] = {
-    ops.Log: "log", ops.Log2: "log2", ops.Tanh: "tanh",
-    ops.Erf: "erf", ops.Pow: "pow", ops.Sqrt: "sqrt", ops.SqrtRn: "sqrt_rn", ops.Rsqrt: "rsqrt",
-    ops.Floor: "floor", ops.Ceil: "ceil", ops.Trunc: "trunc", ops.Rint: "rint",
-}  # fmt: skip
-"""The method of :class:`Float32` and :class:`Float64` that computes an operation."""
 
-
-_PERIODIC: dict[type[Operation], str] = {ops.Sin: "sin", ops.Cos: "cos", ops.Tan: "tan"}
-
-
-@lowers(*_FUNCTIONS)
+@lowers(ops.Log, ops.Log2, ops.Tanh, ops.Erf, ops.Pow, ops.Sqrt, ops.SqrtRn, ops.Rsqrt)
 def function(ctx: Lowering, op: Operation) -> None:
-    """f64 by its own sequence, all narrower types in f32."""
-    _by_name(ctx, op, _FUNCTIONS[type(op)])
+    """f64 by its own formula, all narrower types in f32. Formulas have the operations' names."""
+    by_formula(ctx, op, getattr(math_f32, op.name), getattr(math_f64, op.name))
 
 
-@lowers(*_PERIODIC)
+@lowers(ops.Floor, ops.Ceil, ops.Trunc, ops.Rint)
+def whole(ctx: Lowering, op: Operation) -> None:
+    by_formula(ctx, op, getattr(formula, op.name), getattr(formula, op.name))
+
+
+@lowers(ops.Sin, ops.Cos, ops.Tan)
 def periodic_function(ctx: Lowering, op: ops.Periodic) -> None:
     """The arguments of a thread are reduced before anything else, several behind one branch. One by one, each
     element's branch would keep its instructions apart from the others'."""
@@ -57,17 +52,8 @@ def periodic_function(ctx: Lowering, op: ops.Periodic) -> None:
     if size > 1:
         arguments = list(dict.fromkeys(b.register(to_f32(b, x, element), "f") for x in ctx.get(op.x)))
         for start in range(0, len(arguments), size):
-            reduce_together(Float32(b), arguments[start : start + size])
-    _by_name(ctx, op, _PERIODIC[type(op)])
-
-
-def _by_name(ctx: Lowering, op: Operation, name: str) -> None:
-    b = ctx.b
-    double, single = getattr(Float64(b), name), getattr(Float32(b), name)
-    in_two_widths(
-        ctx, op, lambda *x: double(*(b.register(v, "d") for v in x)),
-        lambda *x: single(*(b.register(v, "f") for v in x)),
-    )  # fmt: skip
+            reduce_together(b, arguments[start : start + size])
+    function(ctx, op)
 
 
 @lowers(ops.Fma)
@@ -95,12 +81,11 @@ def power(ctx: Lowering, op: Operation) -> None:
     b, element = ctx.b, T.element_type(op.result.type)
     is_natural = isinstance(op, ops.Exp)
     if element is T.F64:
-        double = Float64(b).exp if is_natural else Float64(b).exp2
-        elementwise(ctx, op, lambda x: double(b.register(x, "d")))
+        by_formula(ctx, op, None, getattr(math_f64, op.name))
         return
     arguments = [b.register(to_f32(b, x, element), "f") for x in ctx.get(op.x)]
     if is_natural:
-        arguments = [Float32(b).scaled_for_exp(x) for x in arguments]
+        arguments = [b.pure("mul.rn.f32 %s, %s, %s;", "f", x, f32(math_f32.LOG2_E)) for x in arguments]
     if not op.flushes if is_natural else op.denormals:
         found = _powers_of_two(b, list(dict.fromkeys(arguments)), op.together if is_natural else ())
     else:

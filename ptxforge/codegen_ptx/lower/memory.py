@@ -46,8 +46,11 @@ def addptr(ctx: Lowering, op: ops.AddPtr) -> None:
     """A pointer has a base and terms: what all elements add moves their base, anything else, and what is
     ``deferred``, is a term more of each."""
     size = T.element_type(op.pointer.type).pointee.bytes
-    move = pointers.with_terms if op.deferred else pointers.advance
-    ctx.set(op, move(ctx.b, ctx.get(op.pointer), ctx.get(op.offset), size))
+    starts, offsets = ctx.get(op.pointer), ctx.get(op.offset)
+    if op.deferred:
+        ctx.set(op, pointers.WithTerms(starts, offsets, size))
+    else:
+        ctx.set(op, pointers.advance(ctx.b, starts, offsets, size))
 
 
 @lowers(ops.Barrier)

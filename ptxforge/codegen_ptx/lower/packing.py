@@ -19,17 +19,18 @@ def unpack(b: Builder, word: Register, element: T.Type) -> tuple[Register, ...]:
     if element.bits == 32:
         return (word,)
     if register_class(element) == "h":
-        parts = b.pure_many("mov.b32 {%s, %s}, %s;", "hh", word)
+        parts = b.halves(word)
         if element is T.BF16:  # an f32 is its word, shifted or masked
             for place, part in enumerate(parts):
                 b.remember(("half", part), (word, place))
-    elif element.bits == 16:
+        return parts
+    if element.bits == 16:
         parts = word, b.pure("shr.u32 %s, %s, %s;", "r", word, 16)
     else:
         parts = word, *[b.pure("shr.u32 %s, %s, %s;", "r", word, 8 * i) for i in (1, 2, 3)]
         for index, part in enumerate(parts[1:], 1):
             b.remember(("byte of", part), (word, index))
-    b.remember(("pack", parts), word)
+    b.remember(parts, word)
     return parts
 
 
@@ -45,23 +46,25 @@ def pack(b: Builder, elements: Sequence, element: T.Type):
     """The 32-bit word of 32/bits elements, lowest first: a register or a constant."""
     if element.bits == 32:
         return b.plain(elements[0])
+    if (known := b.known((*elements,))) is not None:
+        return known
     if isinstance(elements[0], int) and all(isinstance(x, int) for x in elements):
         mask = (1 << element.bits) - 1
         word = sum((x & mask) << element.bits * i for i, x in enumerate(elements))
         return word - (1 << 32) if word >> 31 else word
     kind = register_class(element)
     parts = tuple([b.register(x, kind) for x in elements])
-    known = b.known(("pack", parts))
+    known = b.known(parts)
     if known is not None:
         return known
     if kind == "h":
         word = b.pure("mov.b32 %s, {%s, %s};", "r", *parts)
-        b.remember(("mov.b32 {%s, %s}, %s;", (word,)), parts)
+        b.remember(word, parts)
     elif element.bits == 16:
         word = b.pure("prmt.b32 %s, %s, %s, 0x5410;", "r", *parts)
     else:
         word = _four_bytes(b, parts)
-    b.remember(("pack", parts), word)
+    b.remember(parts, word)
     return word
 
 
@@ -94,7 +97,7 @@ def are_bytes_of_words(b: Builder, parts: Sequence) -> bool:
     """Whether four entries are bytes of one or two words: packing them takes an instruction at most."""
     if any(not isinstance(x, Register) for x in parts):
         return False
-    return b.known(("pack", tuple(parts))) is not None or len(_sources(_places_of_bytes(b, parts))[0]) <= 2
+    return b.known(tuple(parts)) is not None or len(_sources(_places_of_bytes(b, parts))[0]) <= 2
 
 
 def _sources(places: Sequence[tuple[Register, int]]) -> tuple[list[Register], Sequence[tuple[Register, int]]]:

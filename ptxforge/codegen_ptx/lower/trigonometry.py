@@ -9,16 +9,15 @@ is called by those lanes only that need it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache, reduce
 
+from ptxforge.codegen_ptx.lower.reals import TO_WHOLE
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.constants import f64
+from ptxforge.codegen_ptx.ptx.formula import Step, Value, evaluate, fma, maximum, rint, where
 from ptxforge.codegen_ptx.ptx.registers import Register
-
-if TYPE_CHECKING:
-    from ptxforge.codegen_ptx.lower.reals import Reals
 
 _LIMIT = 1e5
 _WORDS = 22
@@ -159,52 +158,84 @@ _REDUCE = """.func (.param .align 8 .b8 result[16]) reduce_pi (.param .b64 argum
 }"""
 
 
-def reduce(reals: Reals, x: Register) -> tuple[Register, Register]:
-    """(r, quadrant) of ``x``; infinities and NaN give NaN."""
-    reduce_together(reals, [x])
-    return reals.b.known(("reduce_pi", x))
+def _reduce(b: Builder, x: Register) -> tuple[Register, Register]:
+    reduce_together(b, [x])
+    return b.known(("reduce_pi", x))
 
 
-def reduce_together(reals: Reals, arguments: Sequence[Register]) -> None:
-    """Reduce several arguments, so that :func:`reduce` finds them. There is one branch for large ones: what
+reduced = Step("xr", _reduce)
+"""(r, quadrant) of ``x``; infinities and NaN give NaN."""
+
+
+def sine(wave: Callable, x: Value) -> Value:
+    """sin(x), by a ``wave(r, turns)`` that is sin(r + turns · π/2)."""
+    zero = x == 0.0  # sin(-0) is -0.
+    return where(zero, x, wave(*reduced(x)))
+
+
+def cosine(wave: Callable, x: Value) -> Value:
+    """cos(x), by the same."""
+    r, turns = reduced(x)
+    return wave(r, turns + 1)
+
+
+def reduce_together(b: Builder, arguments: Sequence[Register]) -> None:
+    """Reduce several arguments, so that :data:`reduced` finds them. There is one branch for large ones: what
     is computed of the others before and behind it can overlap."""
-    b = reals.b
     some = [x for x in dict.fromkeys(arguments) if b.known(("reduce_pi", x)) is None]
     if not some:
         return
-    found = {x: _near(reals, x) for x in some}
-    largest = reals.abs(some[0])
-    for x in some[1:]:
-        largest = reals.make("max", largest, reals.abs(x))
-    with b.rare(reals.holds("gt", largest, reals.literal(_LIMIT))):
+    found = {x: _in_registers(b, evaluate(b, _near, x)) for x in some}
+    with b.rare(evaluate(b, _any_is_far, *some)):
         for x, (rest, quadrant) in found.items():
-            _far(reals, x, rest, quadrant)
+            _far(b, x, rest, quadrant)
     for x in some:
         b.remember(("reduce_pi", x), found[x])
 
 
-def _near(reals: Reals, x: Register) -> tuple[Register, Register]:
-    """The same for arguments that are not large, in registers that may be assigned again."""
-    parts = half_pi(reals.kind)
-    turns, quadrant = reals.nearest_multiple(x, 1 / parts[0])
-    rest = x
+def _in_registers(b: Builder, values: Sequence[Register]) -> tuple[Register, ...]:
+    """Copies that may be assigned again."""
+    copies = tuple(b.several([x.kind for x in values]))
+    for register, value in zip(copies, values):
+        b.copy(register, value)
+    return copies
+
+
+def _near(x: Value) -> tuple[Value, Value]:
+    """The result for an argument that is not large."""
+    parts = half_pi(x.kind)
+    turns, quadrant = _nearest_multiple(x, 1 / parts[0])
     for part in parts:
-        rest = reals.fma(turns, reals.literal(-part), rest)
-    result = reals.b.new(reals.kind), reals.b.new("r")
-    reals.b.copy(result[0], rest)
-    reals.b.copy(result[1], quadrant)
-    return result
+        x = fma(turns, -part, x)
+    return x, quadrant
 
 
-def _far(reals: Reals, x: Register, result: Register, turns: Register) -> None:
+def _nearest_multiple(x: Value, factor: float) -> tuple[Value, Value]:
+    """``x · factor`` rounded to an integer, as a float and as an integer (whose low bits count). For f32
+    without conversions, of which there are few a cycle; below 2**22."""
+    if x.kind == "d":
+        whole = rint(x * factor)
+        return whole, whole.to_integer()
+    moved = fma(x, factor, TO_WHOLE)
+    return moved - TO_WHOLE, moved.bits()
+
+
+def _any_is_far(*arguments: Value) -> Value:
+    return reduce(maximum, map(abs, arguments)) > _LIMIT
+
+
+def _is_far(x: Value) -> Value:
+    size = abs(x)
+    return (size > _LIMIT) & (size < math.inf)
+
+
+def _far(b: Builder, x: Register, result: Register, turns: Register) -> None:
     """Assign ``result`` and ``turns`` anew where ``x`` is large."""
-    b, kind = reals.b, reals.kind
     _declare(b)
-    size = reals.abs(x)
-    far = reals.holds("gt", size, reals.literal(_LIMIT))
-    end = b.skip_unless(b.both(far, reals.holds("lt", size, reals.literal(float("inf")))), "reduced")
-    wide = x if kind == "d" else b.new("d")
-    if kind == "f":
+    end = b.skip_unless(evaluate(b, _is_far, x), "reduced")
+    wide = x
+    if x.kind == "f":
+        wide = b.new("d")
         b.effect("cvt.f64.f32 %s, %s;", wide, x)
     precise = b.new("d")
     b.effect(
@@ -212,7 +243,7 @@ def _far(reals: Reals, x: Register, result: Register, turns: Register) -> None:
         "call (r0), reduce_pi, (p0); ld.param.b64 %s, [r0]; ld.param.b32 %s, [r0+8]; }",
         precise, turns, wide, precise, turns,
     )  # fmt: skip
-    b.effect("mov.b64 %s, %s;" if kind == "d" else "cvt.rn.f32.f64 %s, %s;", result, precise)
+    b.effect("cvt.rn.f32.f64 %s, %s;" if x.kind == "f" else "mov.b64 %s, %s;", result, precise)
     b.place(end)
 
 

@@ -57,7 +57,7 @@ def begin(ctx: Lowering, op: ops.DotBegin) -> None:
 @lowers(ops.DotWait)
 def wait(ctx: Lowering, op: ops.DotWait) -> None:
     ctx.b.effect(f"wgmma.wait_group.sync.aligned {op.pending};")
-    ctx.set(op, *(_elements(ctx, flight) for flight in op.flights))
+    ctx.set(op, *(_elements(ctx, flight) for flight in op.landing))
 
 
 def _elements(ctx: Lowering, flight: Value) -> list:

@@ -42,6 +42,8 @@ from ptxforge.support.target import Target
 Loop = tuple[Instruction, int]
 """The label of a loop, and how many registers were made before it."""
 
+SPLIT = "mov.b32 {%s, %s}, %s;"
+
 AT_ENTRY = "at_entry: it depends on the thread's number alone"
 
 
@@ -184,9 +186,19 @@ class Builder:
         key = (syntax, operands)
         found = self._numbers.get(key)
         if found is None:
-            found = tuple(self.several(kinds))
-            self.code.append(Instruction(syntax, (*found, *operands), PURE, self.location, self.why))
-            self._numbers[key] = found
+            found = self._numbers[key] = (*self.several(kinds),)
+            self.code.append(Instruction(syntax, found + operands, PURE, self.location, self.why))
+        return found
+
+    def halves(self, word: Register) -> tuple[Register, Register]:
+        """The 16-bit registers into which a word is split; :meth:`known` gives the word of the two."""
+        numbers, number = self._numbers, self.count
+        found = numbers.get(word)
+        if found is None:
+            self.count = number + 2
+            found = numbers[word] = Register("h", number + 1), Register("h", number + 2)
+            numbers[found] = word
+            self.code.append(Instruction(SPLIT, (*found, word), PURE, self.location, self.why))
         return found
 
     def either_way(self, syntax: str, kind: str, x: Register, y: Register) -> Register:

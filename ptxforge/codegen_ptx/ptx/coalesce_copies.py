@@ -134,10 +134,11 @@ class _Coalescing:
 def _met(
     code: list[Instruction], places: Iterable[int], names: set[Register]
 ) -> Iterator[tuple[int, Register]]:
-    """Each of the ``names`` that some of these instructions have, with the place of the first one."""
+    """Each of the ``names``, which are taken out, that some of these instructions have, with the place of the
+    first one."""
     for place in places:
         found = names.intersection(code[place].operands)
-        names = names - found if found else names
+        names -= found
         for name in found:
             yield place, name
 

@@ -8,7 +8,7 @@ the pass ``share_terms`` what several have in common, and ``select_addresses`` m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -51,28 +51,45 @@ def as_pointer(x) -> Pointer:
     return x if isinstance(x, Pointer) else Pointer(x)
 
 
-def advance(b: Builder, pointers: list, offsets: list, size: int) -> list:
+def advance(b: Builder, pointers: Sequence, offsets: list, size: int) -> Sequence:
     """Pointers plus offsets counted in elements of ``size`` bytes: so that the fewest sums are made, an
     offset that all share moves their bases."""
     if all(offset == offsets[0] for offset in offsets):
         return _advance_all(b, pointers, offsets[0], size)
-    return with_terms(b, pointers, offsets, size)
+    return WithTerms(pointers, offsets, size)
 
 
-def with_terms(b: Builder, pointers: list, offsets: list, size: int) -> list:
-    """Pointers plus offsets counted in elements of ``size`` bytes: a term more of each."""
-    moved: dict[tuple, tuple[Term, ...]] = {}  # most elements have the same terms
-    result = []
-    together = zip(map(as_pointer, pointers), map(b.split, offsets), strict=True)
-    for (base, terms, start), (root, constant) in together:
-        more = moved.get((terms, root))
+class WithTerms(Sequence):
+    """Pointers plus offsets counted in elements of ``size`` bytes: a term more of each. Each is made when it
+    is asked for, because accesses ask for one of a vector."""
+
+    __slots__ = ("_moved", "_offsets", "_pointers", "_size")
+
+    def __init__(self, pointers: Sequence, offsets: list, size: int):
+        self._pointers, self._offsets, self._size = pointers, offsets, size
+        self._moved: dict[tuple, tuple[Term, ...]] = {}  # most elements have the same terms
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return [*map(self._at, self._pointers[index], self._offsets[index])]
+        return self._at(self._pointers[index], self._offsets[index])
+
+    def __iter__(self) -> Iterator[Pointer]:
+        return map(self._at, self._pointers, self._offsets)
+
+    def _at(self, pointer, offset) -> Pointer:
+        base, terms, start = as_pointer(pointer)
+        root, constant = Builder.split(offset)
+        more = self._moved.get((terms, root))
         if more is None:
-            more = moved[terms, root] = _with_term(terms, root, size)
-        result.append(Pointer(base, more, start + constant * size))
-    return result
+            more = self._moved[terms, root] = _with_term(terms, root, self._size)
+        return Pointer(base, more, start + constant * self._size)
 
 
-def _advance_all(b: Builder, pointers: list, offset, size: int) -> list:
+def _advance_all(b: Builder, pointers: Sequence, offset, size: int) -> list:
     """All elements advance alike: the bases do."""
     root, constant = b.split(offset)
     moved = {}

@@ -16,6 +16,8 @@ All but predicates are untyped, so a bitcast costs nothing.
 
 from __future__ import annotations
 
+from functools import cache
+
 from ptxforge.ir import types as T
 
 DECLARED = {"p": ".pred", "h": ".b16", "r": ".b32", "f": ".b32", "q": ".b64", "d": ".b64"}
@@ -54,6 +56,7 @@ class Register:
         return self.number < other.number
 
 
+@cache
 def register_class(element: T.Type) -> str:
     """The kind of the register that holds an element of this type."""
     if isinstance(element, (T.PointerType, T.TensorMapType)):

@@ -26,7 +26,7 @@ from functools import cached_property
 from itertools import chain
 
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.instruction import PURE, Form, Instruction, places_with
+from ptxforge.codegen_ptx.ptx.instruction import LABEL, PURE, Form, Instruction, places_of, places_with
 from ptxforge.codegen_ptx.ptx.registers import Register
 
 REASON = "spell_out_negations: the assembler drops the sign of what an extremum reads"
@@ -46,16 +46,16 @@ Flow = Callable[[Register], Iterable[Register]]
 def spell_out_negations(code: list[Instruction], b: Builder) -> list[Instruction]:
     """The instructions, with a complement and a sum for each difference, and for each product, that a chain
     of signed extrema reads and that may be a negation."""
-    extrema = [code[place] for place in places_with(code, _is_extremum)]
-    if not extrema:
+    groups = [group for group in _by_opcode(code) if len(group) > 1 or _is_repeated(code, group[0])]
+    if not groups:
         return code
     candidates = [place for place in places_with(code, _may_negate) if _negates(code[place])]
     if not candidates:
         return code
     flows = _Flows([code[place] for place in places_with(code, _computes)], b)
     read = set()
-    for opcode in {extremum.form.opcode for extremum in extrema}:
-        read |= _read_by_chains([x for x in extrema if x.form.opcode == opcode], flows, b)
+    for group in groups:
+        read |= _read_by_chains([code[place] for place in group], flows, b)
     candidates = [x for x in candidates if not read.isdisjoint(map(b.resolved, code[x].definitions))]
     varying = _varying(code, [code[place] for place in candidates], flows, b)
     result, done = [], 0
@@ -64,6 +64,20 @@ def spell_out_negations(code: list[Instruction], b: Builder) -> list[Instruction
             result += code[done:place] + spelled
             done = place + 1
     return result + code[done:] if done else code
+
+
+def _by_opcode(code: list[Instruction]) -> Iterable[list[int]]:
+    """Where the extrema of each opcode stand."""
+    found = defaultdict(list)
+    for place in places_with(code, _is_extremum):
+        found[code[place].form.opcode].append(place)
+    return found.values()
+
+
+def _is_repeated(code: list[Instruction], place: int) -> bool:
+    """Whether an instruction may read what it has computed itself: a branch behind it leads to before it."""
+    before = {code[at].form.syntax[:-1] for at in places_of(code[:place], "kind", {LABEL})}
+    return any(True for _ in places_with(code[place:], lambda form: form.target in before))
 
 
 class _Flows:

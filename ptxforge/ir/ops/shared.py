@@ -25,7 +25,7 @@ class LocalAlloc(Operation):
     """Shared memory for a tile, holding ``value`` if given. The memory lives from here to its last use. The
     allocation pass sets ``offset`` (bytes) and, for several buffers that do not lie next to each other,
     ``pitch``: the bytes from the beginning of one to that of the next. A loop's tile with ``buffers`` is to
-    be stored to so many in front of the loop, in turn (``passes/overlap_products.py``)."""
+    be stored to so many in front of the loop, in turn (``passes/running_products.py``)."""
 
     value = D.operand(D.TENSOR, optional=True)
     buffers = D.attribute(int, 0)

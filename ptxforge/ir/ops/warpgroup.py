@@ -2,21 +2,22 @@
 
     %f0 = dot_begin %c : (tensor<128x128xf32, #mma>) -> flight<tensor<128x128xf32, #mma>>
     %f1 = dot_async %a, %b, %f0                       starts the products, as one group
-    %d = dot_wait %f1 {pending = 0} : … -> tensor<128x128xf32, #mma>
+    %d = dot_wait %f1 : … -> tensor<128x128xf32, #mma>
 
-A *flight* is a set of accumulators under way. Groups of products are finished in the order in which they were
-started; ``dot_wait`` names how many of the newest may be unfinished, as ``async_wait`` does for copies. What
-a product reads (tiles in shared memory, and its operand in registers) must stay as it is until then.
+A *flight* is a set of accumulators under way; ``dot_wait`` names those whose products are to be finished.
+What a product reads (tiles in shared memory, and its operand in registers) must stay as it is until then.
 
-Until ``overlap_products`` a wait stands right behind its product; where both will stand in a loop is written
+Until ``pipeline_loops`` a wait stands right behind its product; where both will stand in a loop is written
 on them (``passes/products_in_flight.py``): ``dot_async {early, parts}``, ``dot_wait {until}``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ptxforge.ir import definition as D
 from ptxforge.ir import types as T
-from ptxforge.ir.core import Operation
+from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.ops.dot import Product
 from ptxforge.layouts.encodings import Mma
 from ptxforge.support.errors import VerificationError
@@ -105,20 +106,34 @@ class DotAsync(Product):
     shows_operand_types=True,
 )  # fmt: skip
 class DotWait(Operation):
-    """Wait until at most ``pending`` of the newest groups of products are unfinished. ``flights``, whose
-    products are then finished, become tensors.
+    """Wait until all products that were added to ``flights`` are finished, but the newest ``but`` of each.
+    The flights become tensors; the last ``stays`` of them do not: only what their products read is free then.
+
+    Groups of products finish in the order in which they were started. How many of the newest groups may be
+    unfinished (``pending``), ``count_groups`` derives, as it does for copies.
 
     Its schedule: it stands here ``until`` it goes in front of the first ``use`` of its tensor, or into the
     ``next`` iteration of its loop, which carries the flight.
     """
 
     flights = D.operands(D.FLIGHT)
+    but = D.attribute(int, 0)
+    stays = D.attribute(int, 0)
     pending = D.attribute(int, 0)
     until = D.attribute(("", "use", "next"), "")
 
     @classmethod
     def infer(cls, operands, attributes):
-        return [flight.tensor for flight in operands]
+        return [flight.tensor for flight in operands[: len(operands) - attributes.get("stays", 0)]]
+
+    @property
+    def landing(self) -> Sequence[Value]:
+        """The flights that become tensors."""
+        return self.flights[: len(self.results)]
+
+    def check(self):
+        if not 0 <= self.stays <= len(self.flights) or not self.flights:
+            raise VerificationError(f"'dot_wait' of {len(self.flights)} flights, of which {self.stays} stay")
 
     def result_dim(self, index, dim):
         return dim

@@ -56,15 +56,11 @@ def products_of(loop: For) -> list[Product]:
     waited for at once."""
     found = []
     for op in loop.body.walk(DotAsync):
-        (user, *others) = op.result.users
+        user, *others = op.result.users
         if user.effects.reads_by == PRODUCTS and not others and op.parent is user.parent:
             continue  # one of several terms
         product = Product.behind(user) if user.effects.finishes == PRODUCTS and not others else None
-        is_simple = (
-            op.parent is loop.body and product is not None and product.begin.parent is loop.body
-            and user.pending == 0
-        )  # fmt: skip
-        if not is_simple:
+        if product is None or op.parent is not loop.body or product.begin.parent is not loop.body:
             return []
         found.append(product)
     return found

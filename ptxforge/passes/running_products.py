@@ -12,14 +12,15 @@
     for … iter_args(%acc = %f) {
       async_wait {num = 1}
       %g = dot_async %a, %b, %acc
-      dot_wait {pending = 1}                                 the last iteration's product is finished
+      dot_wait %acc {stays = 1}                              the last iteration's product is finished
       barrier                                                … in all warps
       async_copy …
       yield %g }
-    %d = dot_wait %acc {pending = 0}
+    %d = dot_wait %acc
 
-Which products do, and in how many parts, ``products_in_flight.py`` has decided and written on them. Where
-some wait until their ``use``, see ``staggered_products.py``; for ``parts``, ``products_in_parts.py``.
+Which products do, ``products_in_flight.py`` has decided and written on them; ``pipeline_loops`` asks for it
+when a loop has its rings of buffers, and gives waits their turns with all else. Where some wait until their
+``use``, see ``staggered_products.py``.
 
 Rules
 -----
@@ -27,40 +28,52 @@ STORED    A tile with ``buffers`` is stored to one from outside of the loop, whe
           last product. Of two buffers, they store to the other one meanwhile, and wait in front of the next
           product.
 COPIES    go into buffers that the last iteration's product has read: a barrier in front of them, behind the
-          wait for that.
+          wait for that (``pipeline_loops``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+import attrs
+
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.definition import COPIES, MEETING, TENSORS
+from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.shared import LocalAlloc, LocalStore, MemDescIndex, NextSlot
 from ptxforge.ir.ops.warpgroup import DotWait
 from ptxforge.ir.views import memory_of
 from ptxforge.passes.analysis.flights import Product
-from ptxforge.passes.products_in_parts import has_parts, start_in_parts
 from ptxforge.passes.staggered_products import carry, stagger
 from ptxforge.support.errors import IRError
-from ptxforge.support.target import Target
 
 
-def overlap_products(function: Function, target: Target) -> bool:
-    """Move the waits for products to where the schedule of their loop has them."""
-    changed = False
-    for loop in function.walk(For):
-        waits = {_take(wait): wait.attributes.pop("until") for wait in loop.body.of(DotWait) if wait.until}
-        if not waits:
-            continue
-        if all(until == "next" for until in waits.values()):
-            _overlap(function, loop, list(waits))
-        else:
-            stagger(loop, list(waits), {product for product, until in waits.items() if until == "next"})
-        changed = True
-    return changed
+@attrs.frozen
+class Running:
+    """Products of a loop that are under way while it does something else: whether copies may go in front of
+    what waits until its ``use``, and which waits stand where the iteration ``ends``."""
+
+    copies_early: bool = False
+    ends: Collection[Operation] = ()
+
+
+def has_schedule(loop: For) -> bool:
+    """Whether it is written on products of ``loop`` when they are waited for."""
+    return any(wait.until for wait in loop.body.of(DotWait))
+
+
+def let_products_run(loop: For) -> Running | None:
+    """Put waits for products, and starts, to where the schedule of ``loop`` has them; ``None`` if no product
+    is under way elsewhere than between its start and its wait."""
+    waits = {_take(wait): wait.attributes.pop("until") for wait in loop.body.of(DotWait) if wait.until}
+    if not waits:
+        return None
+    if all(until == "next" for until in waits.values()):
+        return _let_run_on(loop, list(waits))
+    sums = {product for product, until in waits.items() if until == "next"}
+    ends = stagger(loop, list(waits), sums)
+    return Running(len(ends) + len(sums) < len(waits), ends)
 
 
 def _take(wait: DotWait) -> Product:
@@ -72,28 +85,22 @@ def _take(wait: DotWait) -> Product:
     return product
 
 
-def _overlap(function: Function, loop: For, products: list[Product]) -> None:
+def _let_run_on(loop: For, products: list[Product]) -> Running:
     """Let all ``products`` of ``loop`` run on."""
-    last = products[-1].start
-    parts, waits_before = last.attributes.pop("parts", 1), _keep_buffers(loop, products)
-    if not has_parts(loop, last, parts):
-        text = "the next iteration begins when this one's product has ended: no part of it can be computed"
-        function.remarks.add("not-in-flight", text, last.location)
-        return
-    behind = _last_copy(loop)
+    last, waits_before = products[-1].start, _keep_buffers(loop, products)
     for product in products:
-        carry(loop, product, behind)
-    op: Operation | None = last
-    if waits_before is not None:
-        op = Builder.at(waits_before).create(DotWait, pending=0)
-    elif parts > 1:
-        op = start_in_parts(loop, last, parts)
-    else:
-        op = Builder.after(last).create(DotWait, pending=sum(len(product.terms) for product in products))
-    while op is not None and MEETING not in op.traits and op.effects.fills != COPIES:
-        op = op.next
-    if op is not None and op.effects.fills:
-        Builder.at(op).create(Barrier)
+        carry(loop, product)
+    place = Builder.after(last) if waits_before is None else Builder.at(waits_before)
+    begun = [product.terms[0].c for product in products]
+    _take_turn(waits_before or last, place.create(DotWait, *begun, stays=len(begun)))
+    return Running()
+
+
+def _take_turn(scheduled: Operation, *ops: Operation) -> None:
+    """Let ``ops`` have their turn with what is ``scheduled``, if that has one already."""
+    turn = {name: scheduled.attributes[name] for name in ("stage", "turn") if name in scheduled.attributes}
+    for op in ops:
+        op.attributes.update(turn)
 
 
 def _keep_buffers(loop: For, products: list[Product]) -> Operation | None:
@@ -104,16 +111,18 @@ def _keep_buffers(loop: For, products: list[Product]) -> Operation | None:
     if not tiles:
         return None
     count = max(tile.attributes.pop("buffers") for tile in tiles)
-    slot = _count_slots(loop, count) if count > 1 else None
+    slot = _count_slots(loop, count, products[0]) if count > 1 else None
     stores = [_store_ahead(loop, products[0], tile, slot, count) for tile in tiles]
     return stores[0] if slot is None else products[0].start
 
 
-def _count_slots(loop: For, count: int) -> Value:
-    """A carried value that is 0, 1, … count - 1, 0, 1 …"""
+def _count_slots(loop: For, count: int, product: Product) -> Value:
+    """A carried value that is 0, 1, … count - 1, 0, 1 …, and changes behind ``product``."""
     slot, _ = loop.add_carried(Builder.at(loop).constant(0, T.I32), "buffer")
     end = loop.body.terminator
-    end.set_operand(loop.carried_index(slot), Builder.at(end).value(NextSlot, slot, count=count))
+    following = Builder.at(end).create(NextSlot, slot, count=count)
+    _take_turn(product.start, following)
+    end.set_operand(loop.carried_index(slot), following.result)
     return slot
 
 
@@ -131,23 +140,8 @@ def _store_ahead(
         ring = Builder.at(loop).value(LocalAlloc, type=several)
         place = Builder.at(tile)
         buffer = place.value(MemDescIndex, ring, slot)
+        _take_turn(tile, buffer.defining_op)
     store = place.create(LocalStore, tile.value, buffer)
+    _take_turn(tile, store)
     tile.replace_with([buffer])
     return store
-
-
-def _last_copy(loop: For) -> Operation:
-    """The last of the copies for a next tile that start right behind the loop, or the loop: the last product
-    runs on while they are asked for, as it reads none of their buffers (``flatten_loops``)."""
-    last: Operation = loop
-    op = loop.next
-    while op.effects.starts == TENSORS or (op.is_speculatable and _is_scalar(op)):
-        if op.effects.fills and op.ordered:
-            last = op
-        op = op.next
-    return last
-
-
-def _is_scalar(op: Operation) -> bool:
-    values = (*op.operands, *op.results)
-    return not op.regions and not any(isinstance(v.type, (T.TensorType, T.FlightType)) for v in values)
