@@ -139,14 +139,15 @@ def paged_decode(case: str) -> list[Configuration]:
     return [_configuration(case, "paged_decode", signature, fixed, tile) for tile in tiles.DECODE_TILES]
 
 
-def attention(case: str, depth: int, causal: bool) -> list[Configuration]:
-    """Attention in f16 with heads of ``depth`` elements."""
+def attention(case: str, depth: int, causal: bool, in_one_loop: bool = False) -> list[Configuration]:
+    """Attention in f16 with heads of ``depth`` elements, causal by two loops or by a mask ``in_one_loop``."""
     integers = ("heads", "length", "stride_b", "stride_h", "stride_l")
     signature = dict.fromkeys(("q", "k", "v", "out"), "*fp16:16") | {"scale": "fp32"}
     signature |= dict.fromkeys(integers, "i32:16")
-    fixed = {"D": depth, "CAUSAL": causal}
+    fixed = {"D": depth} | ({} if in_one_loop else {"CAUSAL": causal})
     fitting = tiles.attention_tiles(depth, causal)
-    return [_configuration(case, "attention", signature, fixed, tile) for tile in fitting]
+    kernel = "attention_one_loop" if in_one_loop else "attention"
+    return [_configuration(case, kernel, signature, fixed, tile) for tile in fitting]
 
 
 def attention_gradients(case: str, depth: int, causal: bool) -> list[Configuration]:
@@ -267,6 +268,7 @@ def products() -> list[Configuration]:
         *matmul("ieee-NN", "fp32", "NN", tiles.SGEMM_TILES, precision="ieee"),
         *attention("attention-128", 128, False),
         *attention("attention-128-causal", 128, True),
+        *attention("attention-128-one-loop", 128, True, in_one_loop=True),
         *attention("attention-64", 64, False),
         *attention("attention-64-causal", 64, True),
         *attention_gradients("gradients-128", 128, False),

@@ -484,6 +484,40 @@ def attention(
 
 
 @jit
+def attention_one_loop(
+    q, k, v, out, scale, heads, length, stride_b, stride_h, stride_l,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr,
+):  # fmt: skip
+    """As ``attention`` with ``CAUSAL``, by a mask in one loop over all blocks of keys."""
+    start = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_M
+    head = tl.program_id(1)
+    base = (head // heads).to(tl.int64) * stride_b + (head % heads).to(tl.int64) * stride_h
+    i = start + tl.arange(0, BLOCK_M)
+    j = tl.arange(0, BLOCK_N)
+    d = tl.arange(0, D)
+    rows = tl.load(q + base + i[:, None] * stride_l + d[None, :])
+    k_tile = k + base + j[None, :] * stride_l + d[:, None]
+    v_tile = v + base + j[:, None] * stride_l + d[None, :]
+    top = tl.full((BLOCK_M,), -float("inf"), tl.float32)
+    total = tl.zeros((BLOCK_M,), tl.float32)
+    acc = tl.zeros((BLOCK_M, D), tl.float32)
+    for step in range(0, start + BLOCK_M, BLOCK_N):
+        scores = tl.dot(rows, tl.load(k_tile))
+        scores = tl.where(i[:, None] >= step + j[None, :], scores, -float("inf"))
+        new_top = tl.maximum(top, tl.max(scores, 1) * scale)
+        p = tl.exp2(scores * scale - new_top[:, None])
+        shrink = tl.exp2(top - new_top)
+        total = total * shrink + tl.sum(p, 1)
+        acc = acc * shrink[:, None]
+        acc = tl.dot(p.to(v.dtype.element_ty), tl.load(v_tile), acc)
+        top = new_top
+        k_tile += BLOCK_N * stride_l
+        v_tile += BLOCK_N * stride_l
+    acc = acc / total[:, None]
+    tl.store(out + base + i[:, None] * stride_l + d[None, :], acc.to(out.dtype.element_ty))
+
+
+@jit
 def attention_deltas(
     out, d_out, delta, heads, length, stride_b, stride_h, stride_l, BLOCK_M: tl.constexpr, D: tl.constexpr
 ):

@@ -38,7 +38,8 @@ from benchmarks.tiles import (
 )
 
 
-def _attention(length: int, dim: int, causal: bool) -> Case:
+def _attention(length: int, dim: int, causal: bool, in_one_loop: bool = False) -> Case:
+    """Causal attention by two loops, or by a mask ``in_one_loop``."""
     batch, heads = 4, 16
     scale = dim**-0.5
 
@@ -51,10 +52,12 @@ def _attention(length: int, dim: int, causal: bool) -> Case:
         options = dict(config)
         grid = (length // options["BLOCK_M"], batch * heads)
         q = data["q"]
-        kernels.attention[grid](
+        if not in_one_loop:
+            options["CAUSAL"] = causal
+        kernel = kernels.attention_one_loop if in_one_loop else kernels.attention
+        kernel[grid](
             q, data["k"], data["v"], data["out"], scale * math.log2(math.e), heads, length, *q.stride()[:3],
-            D=dim, CAUSAL=causal,
-            **options,
+            D=dim, **options,
         )  # fmt: skip
 
     def reference(data):
@@ -62,8 +65,9 @@ def _attention(length: int, dim: int, causal: bool) -> Case:
         return attend(data["q"], data["k"], data["v"], is_causal=causal, scale=scale)
 
     work = 4.0 * batch * heads * length * length * dim * (0.5 if causal else 1.0)
+    form = " causal" * causal + " in one loop" * in_one_loop
     return Case(
-        f"attention f16 L={length} D={dim}{' causal' if causal else ''}", "TFLOP/s", work, make, launch,
+        f"attention f16 L={length} D={dim}{form}", "TFLOP/s", work, make, launch,
         attention_tiles(dim, causal), reference, lambda d: _scaled(d["out"], reference(d)), 2e-2,
     )  # fmt: skip
 
@@ -231,6 +235,7 @@ def cases() -> list[Case]:
         weights("int4", 4096, 8192, 8192, INT4_TILES),
         *(weights(element, 16, 8192, 8192, FEW_ROWS) for element in ("int8", "fp8 e4m3", "int4")),
         *(_attention(8192, dim, causal) for dim in (128, 64) for causal in (False, True)),
+        _attention(8192, 128, True, in_one_loop=True),
         _attention(1024, 128, True),
         _attention_gradients(8192, 128, False),
         _attention_gradients(8192, 128, True),

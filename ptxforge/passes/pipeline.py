@@ -54,6 +54,7 @@ from ptxforge.passes.rotate_ranges import rotate_ranges
 from ptxforge.passes.scale_indices import scale_indices
 from ptxforge.passes.schedule_loops import schedule_loops
 from ptxforge.passes.specialize_warps import specialize_warps
+from ptxforge.passes.split_loops import split_loops
 from ptxforge.passes.stage_boxes import stage_boxes
 from ptxforge.passes.tensor_loads import TensorLoads
 from ptxforge.passes.unroll_loops import unroll_loops
@@ -95,6 +96,10 @@ TILE: tuple[Pass, ...] = (
     Pass(
         licm, "tile",
         why="after cse, so that a value is hoisted once; before unrolling, so that it is not copied",
+    ),
+    Pass(
+        split_loops, "tile",
+        why="after licm: what a mask compares with is in front of its loop; before anything is made of loops",
     ),
     Pass(
         unroll_loops, "tile",

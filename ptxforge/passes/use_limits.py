@@ -51,9 +51,9 @@ from ptxforge.passes.rules.arith import decided
 from ptxforge.support.machine import MAX_GRID
 from ptxforge.support.target import Target
 
-_PROGRAMS = 1 << 20
+PROGRAMS = 1 << 20
 """Programs for which an index does not wrap. (What wraps for fewer may be a hash.)"""
-_COUNTS = (MAX_GRID[0], *(1 << bits for bits in range(30, 20, -1)), _PROGRAMS)
+_COUNTS = (MAX_GRID[0], *(1 << bits for bits in range(30, 20, -1)), PROGRAMS)
 """For how many programs it is asked, the most that there can be first."""
 
 
@@ -77,7 +77,7 @@ def _mark_natural(function: Function) -> bool:
     if not divisions:
         return False
     is_for_any = function.attributes.get("any_grid", False)
-    found = _natural(function, divisions, MAX_GRID[0] if is_for_any else _PROGRAMS)
+    found = _natural(function, divisions, MAX_GRID[0] if is_for_any else PROGRAMS)
     if not found:
         return False
     for op in found:

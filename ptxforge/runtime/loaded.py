@@ -92,7 +92,7 @@ class LoadedKernel:
         if dict([programs.ANY]) == other:
             raise LaunchError(
                 f"'{self.__name__}' was compiled for {most} programs along the first axis of the grid at "
-                "most: with more, indices might wrap that it divides; compile it with any_grid=True"
+                "most: with more, indices might wrap; compile it with any_grid=True"
             )
         raise ArgumentError(
             f"'{self.__name__}' was compiled to read by tensor maps, and these arguments make none; "

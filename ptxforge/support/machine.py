@@ -162,6 +162,9 @@ SHORT_CHAIN = 4
 be full before it ends, and needs instructions for its beginning and its end."""
 SUMS_SIDE_BY_SIDE = 4
 """Sums of products that run side by side in a thread: as many as hide the latency of an ``fma``, 4 cycles."""
+SELECTIONS_WORTH_A_LOOP = 16
+"""Comparisons and selections of a thread in an iteration from which on the iterations that do not need them
+get a loop of their own: it doubles the code."""
 ITERATIONS_AT_ONCE = 4
 """Iterations of a loop up to which they become straight code, with all loads in flight."""
 

@@ -32,7 +32,7 @@ def check_count(programs: int, most: int) -> None:
     if 0 < most < programs:
         raise GridError(
             f"the kernel was compiled for {most} programs along the first axis of the grid at most, not "
-            f"{programs}: with more, indices might wrap that it divides; any_grid=True compiles it for any"
+            f"{programs}: with more, indices might wrap; any_grid=True compiles it for any"
         )
 
 

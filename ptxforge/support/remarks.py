@@ -17,6 +17,8 @@ KINDS = {
     "product": "how a product is made: instruction, what feeds it, schedule, registers",
     "persistent": "kernels whose programs walk over the tiles of several",
     "specialized": "loops whose tiles a warp of its own copies",
+    "split": "loops whose masks only some iterations need, which have a loop of their own",
+    "not-split": "loops in which all iterations do what a mask is for that only some need",
     "not-persistent": "products by wgmma whose programs compute one tile each",
     "not-pipelined": "loads of a loop that do not run ahead of their iteration",
     "not-prefetched": "operands of products that are read where they are used, not a slice ahead",
@@ -39,8 +41,8 @@ KINDS = {
 @attrs.frozen(slots=True)
 class Remark:
     """``message`` says, about what stands at ``location`` in the kernel's source, what ``pass_name`` did not
-    do and why (of ``product``, ``persistent`` and ``specialized``: what was done); ``kind`` is one of
-    ``KINDS``."""
+    do and why (of ``product``, ``persistent``, ``specialized`` and ``split``: what was done); ``kind`` is one
+    of ``KINDS``."""
 
     pass_name: str
     kind: str

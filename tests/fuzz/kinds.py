@@ -9,6 +9,7 @@ from tests.fuzz import (
     attentions,
     combinations,
     corners,
+    crossings,
     crowds,
     echoes,
     flows,
@@ -30,7 +31,7 @@ KINDS = {  # name: what generates them, and how many there are
     "pointers": (pointers.generate, 48), "products": (products.generate, 48),
     "attentions": (attentions.generate, 12), "flows": (flows.generate, 48), "corners": (corners.generate, 24),
     "truths": (truths.generate, 48), "crowds": (crowds.generate, 36), "echoes": (echoes.generate, 36),
-    "roundings": (roundings.generate, 36),
+    "roundings": (roundings.generate, 36), "crossings": (crossings.generate, 24),
 }  # fmt: skip
 HEADER = "import ptxforge\nimport ptxforge.language as tl\n" + orders.HELPERS + combinations.HELPERS
 TARGETS = ("sm_90a", "sm_80", "sm_89", "sm_90a", "sm_120")

@@ -26,7 +26,7 @@ from ptxforge.ir.parser import parse_function
 from ptxforge.runtime.loaded import LoadedKernel
 from ptxforge.support.errors import ArgumentError, OutOfResourcesError
 from tests.assembling import assemble_now
-from tests.fuzz import corners, products
+from tests.fuzz import corners, crossings, products
 from tests.fuzz.draw import LaunchedProgram
 from tests.fuzz.kinds import KINDS, load
 
@@ -58,6 +58,13 @@ def test_operands_without_elements(seed, tmp_path):
     assert not program.has_steps and program.scalars["K"] == 0
     made = compile_function(kernel, program.signature, {}, target=program.target, **program.options)
     assert made.tensor_maps
+
+
+def test_copies_that_run_ahead_of_a_point_do_not_wrap(tmp_path):
+    """Rows lie where 32 bits end, so that the loop without a mask would begin there."""
+    program = crossings.generate(103)
+    assert program.scalars["S"] == 2**31 - 1
+    check(program, load(program, tmp_path))
 
 
 @pytest.mark.parametrize("shard", range(6 * TIMES))

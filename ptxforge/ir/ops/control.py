@@ -161,7 +161,8 @@ class For(Loop):
     is ``peeled`` gets its last step behind it: only what says so is in its last stage. One that ``reads_on``
     takes its tiles out of the ring of the one before (``continued_rings``). A ``rolled`` loop is none that
     the assembler unrolls (``advise_assembler``). What ``accumulates_booleans`` carries them as words
-    (``widen_booleans``).
+    (``widen_booleans``). One that ``is_part`` has some of the iterations of a loop that was split
+    (``split_loops``).
     """
 
     is_counted = True
@@ -182,6 +183,7 @@ class For(Loop):
     last_stage = D.attribute(int, 0)
     distance = D.attribute(int, 0)
     peeled = D.attribute(bool, False)
+    is_part = D.attribute(bool, False)
     reads_on = D.attribute(bool, False)
     body = D.region()
 
