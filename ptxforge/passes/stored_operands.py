@@ -32,6 +32,7 @@ from ptxforge.passes.operand_tiles import (
     in_memory,
     kept_in_memory,
     loaded_tile,
+    order_in_memory,
     transposed_in_memory,
 )
 from ptxforge.passes.split_products import narrow_type, parts_of, terms_of
@@ -151,7 +152,7 @@ def is_narrowed(dot: Dot) -> bool:
 def room_for_stores(function: Function, dot: Dot, target: Target) -> int:
     """Bytes of shared memory beside the stages of all tiles that the innermost loop around ``dot`` loads, and
     beside what others have stored."""
-    stored = (op for op in function.walk(LocalAlloc) if not isinstance(op.value.defining_op, Load))
+    stored = (op for op in function.walk(LocalAlloc) if loaded_tile(op.value) is None)
     taken = sum(op.result.type.bytes for op in stored)
     for loop in loops_around(dot)[:1]:
         stages = max(1, getattr(loop, "num_stages", -1))
@@ -193,8 +194,8 @@ def _order_behind(value: Value) -> tuple[int, ...]:
         if op is None or (value, dims) in seen or len(value.type.shape) != 2:
             continue
         seen.add((value, dims))
-        if isinstance(op, Load):
-            found.append((value.type.bytes, permuted_order(value.type.layout.order, dims)))
+        if (tile := loaded_tile(value)) is not None:
+            found.append((value.type.bytes, permuted_order(order_in_memory(*tile), dims)))
         elif op.is_transpose:
             work.append((op.x, tuple(op.order[d] for d in dims)))
         elif op.changes_layout or ELEMENTWISE in op.traits:

@@ -57,7 +57,6 @@ ASKED = {
     "passes/specialize_warps.py": (10, "parts a loop's copies, and their waits, from all else in it"),
     "passes/split_loops.py": (2, "what a selection's condition is joined of, and its comparisons"),
     "passes/staggered_products.py": (1, "reads of what copies bring, which move with their wait"),
-    "passes/stored_operands.py": (2, "matches what operands of products are computed from"),
     "passes/tensor_stores.py": (1, "assembly by the user may touch any memory"),
     "runtime/interpreted.py": (1, "a kernel with a breakpoint is made again, to stop at each statement"),
 }
