@@ -96,6 +96,15 @@ def int4(case: str, tiles_: list[dict] = tiles.INT4_TILES) -> list[Configuration
     ]
 
 
+def scaled(case: str) -> list[Configuration]:
+    """8-bit floats with scales for both operands, B transposed."""
+    signature = dict.fromkeys(("a", "w"), "*fp8e4nv:16") | dict.fromkeys(("a_scales", "w_scales"), "*u8:16")
+    strides = ("stride_am", "stride_wn", "stride_as", "stride_ws", "stride_cm")
+    signature |= {"c": "*bf16:16"} | dict.fromkeys(("M", "N", "K", *strides), "i32:16")
+    fixed = {"GROUP_M": 8}
+    return [_configuration(case, "matmul_scaled", signature, fixed, tile) for tile in tiles.SCALED_TILES]
+
+
 def kept(case: str) -> list[Configuration]:
     """f16, columns of A masked by a byte for each."""
     signature = dict.fromkeys(("a", "b", "c"), "*fp16:16") | {"kept": "*u8:16"}
@@ -242,6 +251,9 @@ def products() -> list[Configuration]:
         *matmul("fp8-NT", "fp8e4nv", "NT", tiles.FP8_TILES, out="fp16"),
         *matmul("tf32-NT", "fp32", "NT", tiles.TF32_TILES),
         *matmul("tf32-NN", "fp32", "NN", tiles.TF32_TILES),
+        *matmul("tf32x3-NT", "fp32", "NT", tiles.TF32X3_TILES, precision="tf32x3"),
+        *matmul("tf32x3-NN", "fp32", "NN", tiles.TF32X3_TILES, precision="tf32x3"),
+        *scaled("scaled-NT"),
         *matmul("i8-NT", "i8", "NT", tiles.INT8_TILES, kernel="matmul_int8", out="i32"),
         *matmul("skinny-NN", "fp16", "NN", tiles.SKINNY_TILES),
         *matmul("split-NN", "fp16", "NN", tiles.SPLIT_K_TILES, kernel="matmul_split_k", out="fp32"),

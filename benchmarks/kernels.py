@@ -268,6 +268,36 @@ def matmul_weights(
 
 
 @jit
+def matmul_scaled(
+    a, w, a_scales, w_scales, c, M, N, K, stride_am, stride_wn, stride_as, stride_ws, stride_cm,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """c = a @ wᵀ of 8-bit floats, rows contiguous, with a scale (e8m0) for 32 neighbours along k of both;
+    sizes are multiples of the tiles."""
+    pid = tl.program_id(0)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    group = pid // (GROUP_M * tiles_n)
+    first = group * GROUP_M
+    rows = min(tl.cdiv(M, BLOCK_M) - first, GROUP_M)
+    i = (first + (pid % (GROUP_M * tiles_n)) % rows) * BLOCK_M + tl.arange(0, BLOCK_M)
+    j = (pid % (GROUP_M * tiles_n)) // rows * BLOCK_N + tl.arange(0, BLOCK_N)
+    k, g = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_K // 32)
+    a_tile = a + i[:, None] * stride_am + k[None, :]
+    w_tile = w + k[:, None] + j[None, :] * stride_wn
+    a_scale = a_scales + i[:, None] * stride_as + g[None, :]
+    w_scale = w_scales + j[:, None] * stride_ws + g[None, :]
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for _ in range(0, K, BLOCK_K):
+        s, t = tl.load(a_scale), tl.load(w_scale)
+        acc = tl.dot_scaled(tl.load(a_tile), s, "e4m3", tl.load(w_tile), t, "e4m3", acc)
+        a_tile += BLOCK_K
+        w_tile += BLOCK_K
+        a_scale += BLOCK_K // 32
+        w_scale += BLOCK_K // 32
+    tl.store(c + i[:, None] * stride_cm + j[None, :], acc.to(c.dtype.element_ty))
+
+
+@jit
 def matmul_kept(
     a, b, kept, c, M, N, K, stride_am, stride_bk, stride_cm,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,

@@ -18,6 +18,7 @@ from benchmarks.tiles import (
     INT8_TILES,
     KEPT_TILES,
     PADDED_TILES,
+    SCALED_TILES,
     SMALL_TILES,
     SPLIT_K_TILES,
     WEIGHT_TILES,
@@ -100,6 +101,38 @@ def fp8(size: int) -> Case:
     return matmul_case(
         f"gemm fp8 e4m3 NT {size}^3", size, size, size, torch.float8_e4m3fn, "tf32", FP8_TILES, 4e-2, True,
         out_dtype=torch.float16, vendor=vendor,
+    )  # fmt: skip
+
+
+def scaled(size: int) -> Case:
+    """8-bit floats with a scale, a power of two, for 32 neighbours along k of both operands, B transposed,
+    results in bf16. torch multiplies what was widened and scaled before."""
+
+    def make() -> dict[str, Any]:
+        data = {name: random_tensor(size, size, dtype=torch.float8_e4m3fn) for name in "aw"}
+        for name in "aw":
+            shape = size, size // 32
+            scales = torch.randint(124, 130, shape, device="cuda", dtype=torch.uint8)
+            powers = torch.exp2(scales.float() - 127).repeat_interleave(32, 1)
+            data |= {name + "_scales": scales, "wide_" + name: (data[name].float() * powers).bfloat16()}
+        return data | {"c": empty_tensor(size, size, dtype=torch.bfloat16)}
+
+    def launch(kernels, data, config):
+        grid = (-(-size // config["BLOCK_M"]) * -(-size // config["BLOCK_N"]),)
+        operands = [data[name] for name in ("a", "w", "a_scales", "w_scales", "c")]
+        rows = [x.stride(0) for x in operands]
+        kernels.matmul_scaled[grid](*operands, size, size, size, *rows, GROUP_M=8, **config)
+
+    def vendor(data):
+        return torch.mm(data["wide_a"], data["wide_w"].t())
+
+    def check(data):
+        expected = torch.mm(data["wide_a"].float(), data["wide_w"].float().t())
+        return data["c"].float() / size**0.5, expected / size**0.5
+
+    return Case(
+        f"gemm scaled e4m3 NT {size}^3", "TFLOP/s", 2.0 * size**3, make, launch, SCALED_TILES, vendor, check,
+        2e-2,
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ when it starts and writes its destination only when its group was waited for. (I
 is still to be expanded, at once: iterations are done one after the other, and their text does not say when.)
 
 Asynchronous matrix products: a product is computed when it starts, and what it reads must still be the
-same when it was waited for.
+same when it was waited for. Of f32 it reads what tensor cores do, tf32: sums of parts depend on that.
 """
 
 from __future__ import annotations
@@ -163,9 +163,14 @@ def dot_begin(program, op, value):
 
 @interprets(DotAsync)
 def dot_async(program, op, a, b, c):
-    left, right = Dot.as_held(a, op.a_unsigned), Dot.as_held(b, op.b_unsigned)
+    left, right = _as_read(Dot.as_held(a, op.a_unsigned)), _as_read(Dot.as_held(b, op.b_unsigned))
     total = c.total + multiply_matrices(left, right, c.total.dtype)
     return Flight(total, (*filter(None, c.reads), [(source, np.array(source)) for source in (a, b)]))
+
+
+def _as_read(x: np.ndarray) -> np.ndarray:
+    """Without the 13 bits of an f32 that ``wgmma`` leaves out."""
+    return (x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) if x.dtype == np.float32 else x
 
 
 @interprets(DotWait)

@@ -16,9 +16,7 @@ WARPGROUPS  Where the target has ``wgmma`` and ``warpgroup_dots`` finds that it 
 FORMS       f16, bf16, 8-bit floats (sm_89 on; upcast to f16 before), 8-bit integers, f32 as tf32, f64. What
             remains (``ieee`` f32, f16 accumulators of other types, 16-bit integers) is done on the FMA units,
             in the layout that ``layouts/product_steps.py`` chooses.
-SPLIT       ``tf32x3``, ``bf16x3`` and ``bf16x6`` become several dots: x = hi + lo (+ lo2) in the narrow
-            format, and the products of the largest parts are summed, smallest first (Henry, Tang, Heinecke:
-            *Leveraging bfloat16 …*, ARITH 2019).
+SPLIT       ``tf32x3``, ``bf16x3`` and ``bf16x6`` become several dots (``split_products.py``).
 WARPS       Warps are spread so that each one's tile has as many 16-row as 16-column pieces as can be (ties go
             to rows): operand traffic from shared memory is least for square tiles. A dot whose result feeds
             another dot keeps whole rows in a warp, so that the result becomes an operand without leaving its
@@ -50,8 +48,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.definition import ELEMENTWISE
-from ptxforge.ir.ops.arith import AndI, SubF
-from ptxforge.ir.ops.cast import Bitcast, ExtF, TruncF
+from ptxforge.ir.ops.cast import ExtF
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shape import Trans
@@ -60,13 +57,10 @@ from ptxforge.layouts.mma_families import MMA_SYNC, Family, find_family
 from ptxforge.layouts.product_steps import blocked_for_fma
 from ptxforge.passes.analysis.reasons import why_no_tensor_core
 from ptxforge.passes.conversions import converted
-from ptxforge.passes.warpgroup_dots import (
-    are_better_transposed,
-    comes_from_dot,
-    has_transposed_left,
-    use_warpgroups,
-    why_not,
-)
+from ptxforge.passes.operand_tiles import comes_from_dot, has_transposed_left
+from ptxforge.passes.split_products import parts_of, terms_of
+from ptxforge.passes.stored_operands import room_for_stores
+from ptxforge.passes.warpgroup_dots import are_better_transposed, use_warpgroups, why_not
 from ptxforge.support.target import Target
 from ptxforge.support.worklist import each_once
 
@@ -79,7 +73,7 @@ def accelerate_matmul(function: Function, target: Target) -> bool:
     dots = [op for op in dots if not isinstance(op.result.type.layout, Mma)]
     chains = {op for op in dots if _is_in_chain(op)} if target.has_wgmma else ()
     for op in dots:
-        if target.has_wgmma and _by_warpgroups(op, num_warps, op in chains):
+        if target.has_wgmma and _by_warpgroups(function, op, op in chains, target):
             changed = True
         else:
             why = why_not(op, num_warps, op in chains) if target.has_wgmma else ""
@@ -95,13 +89,14 @@ def accelerate_matmul(function: Function, target: Target) -> bool:
     return changed
 
 
-def _by_warpgroups(dot: Dot, num_warps: int, in_chain: bool) -> bool:
+def _by_warpgroups(function: Function, dot: Dot, in_chain: bool, target: Target) -> bool:
     """See WARPGROUPS."""
-    if use_warpgroups(dot, num_warps, in_chain):
+    num_warps, room = function.attributes["num_warps"], room_for_stores(function, dot, target)
+    if use_warpgroups(dot, num_warps, in_chain, room):
         return True
-    if in_chain or not are_better_transposed(dot, num_warps):
-        return False
-    return use_warpgroups(_transposed_product(dot), num_warps, in_chain)
+    if not in_chain and are_better_transposed(dot, num_warps, room):
+        return use_warpgroups(_transposed_product(dot), num_warps, in_chain, room)
+    return use_warpgroups(dot, num_warps, in_chain, room, stores=True)
 
 
 # -- which dots, and in which form ------------------------------------------------------------------------
@@ -132,47 +127,15 @@ def _widen_operands(dot: Dot, element: T.ScalarType) -> Dot:
 
 
 def _split(dot: Dot) -> list[Dot]:
-    """See SPLIT. Terms are (part of a, part of b), smallest products first."""
-    terms = {
-        "tf32x3": [(1, 0), (0, 1), (0, 0)],
-        "bf16x3": [(1, 0), (0, 1), (0, 0)],
-        "bf16x6": [(2, 0), (0, 2), (1, 1), (1, 0), (0, 1), (0, 0)],
-    }[dot.input_precision]
-    parts = 1 + max(i for pair in terms for i in pair)
-    narrow = _tf32 if dot.input_precision == "tf32x3" else _bf16
+    """See SPLIT."""
     b = Builder.at(dot)
-    left, right = ([*_parts(b, x, parts, narrow)] for x in (dot.a, dot.b))
+    left, right = (parts_of(b, x, dot) for x in (dot.a, dot.b))
     total, dots = dot.c, []
-    for i, j in terms:
+    for i, j in terms_of(dot):
         dots.append(b.create(Dot, left[i], right[j], total, input_precision="tf32"))
         total = dots[-1].result
     dot.replace_with([total])
     return dots
-
-
-def _parts(b: Builder, x: Value, count: int, narrow) -> list[Value]:
-    """x as a sum of ``count`` values of the narrow format, largest first."""
-    parts, rest = [], x
-    for index in range(count):
-        part, wide = narrow(b, rest)
-        parts.append(part)
-        if index + 1 < count:
-            rest = b.value(SubF, rest, wide)
-    return parts
-
-
-def _bf16(b: Builder, x: Value) -> tuple[Value, Value]:
-    part = b.value(TruncF, x, type=T.like(x.type, T.BF16))
-    return part, b.value(ExtF, part, type=x.type)
-
-
-def _tf32(b: Builder, x: Value) -> tuple[Value, Value]:
-    """x with its low 13 mantissa bits cleared, which is what the tensor core reads."""
-    from_bits = T.like(x.type, T.I32)
-    bits = b.value(Bitcast, x, type=from_bits)
-    kept = b.value(AndI, bits, b.constant(-0x2000, from_bits))
-    part = b.value(Bitcast, kept, type=x.type)
-    return part, part
 
 
 # -- which operand is the left one -----------------------------------------------------------------------

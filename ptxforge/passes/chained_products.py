@@ -157,7 +157,7 @@ def _needed_by(last: Operation, ops: list[Operation]) -> list[Operation]:
 def _chain_of(loop: For, loads: list[Load]) -> Chain | None:
     """The chain that ``loop`` is made of, if all of ``loads`` are those of its tiles."""
     products = products_of(loop)
-    if len(products) != 2 or len(loads) != 2 or _is_short(loop):
+    if len(products) != 2 or len(loads) != 2 or _is_short(loop) or any(len(p.terms) > 1 for p in products):
         return None
     tiles = [_right_tile(loop, product.start) for product in products]
     if set(tiles) != set(loads):

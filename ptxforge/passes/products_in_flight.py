@@ -97,7 +97,7 @@ def schedule_products(function: Function, loop: For, target: Target) -> bool:
             _remark(function, products, str(why), loop)
     elif len(products) == 1:
         _remark(function, products, _why_no_sum(loop, products[0]), loop)
-    sums = [product for product in adding if not _why_changed(loop, product)]
+    sums = [p for p in adding if len(p.terms) == 1 and not _why_changed(loop, p)]
     if len(products) < 2 or len(sums) == len(products):
         return False
     _let_several_run(loop, products, sums)
@@ -132,7 +132,7 @@ def _let_all_run_on(function: Function, loop: For, products: list[Product], targ
     for product in products if not stored else ():
         if why := _why_changed(loop, product):
             raise StaysError(why)
-        if not _is_in_memory(product.start.a):
+        if not all(map(_is_in_memory, product.operands)):
             _cut(function, loop, products, target)
     for product in products:
         product.wait.until = "next"
@@ -160,8 +160,9 @@ def _is_in_memory(value: Value) -> bool:
 def _why_changed(loop: For, product: Product) -> str:
     """Why what ``product`` reads is not the same for another iteration; empty where it is. (Registers from
     outside of the loop may be packed anew for its first product.)"""
-    for name, value in (("left", product.start.a), ("right", product.start.b)):
+    for number, value in enumerate(product.operands):
         if _is_in_memory(value) and not lasts(value, loop):
+            name = ("left", "right")[number % 2]
             return f"threads store its {name} operand in every iteration; what copies bring ahead lasts"
     if _is_in_memory(product.start.a) or product.start.a.owner_block is loop.body:
         return ""
@@ -172,22 +173,23 @@ def _why_changed(loop: For, product: Product) -> str:
 def _stored_tiles(loop: For, product: Product) -> list[LocalAlloc]:
     """The tiles of STORED; none if ``product`` reads something else that does not last."""
     found: dict[LocalAlloc, None] = {}
-    for value in (product.start.a, product.start.b):
-        if (tile := _stored(value, loop)) is not None:
+    for value in product.operands:
+        if (tile := _stored(value, loop, product)) is not None:
             found[tile] = None
         elif not (_is_in_memory(value) and lasts(value, loop)):
             return []
     return list(found)
 
 
-def _stored(value: Value, loop: For) -> LocalAlloc | None:
-    """The buffer of the loop's own, for the product alone, that ``value`` is a view of."""
+def _stored(value: Value, loop: For, product: Product) -> LocalAlloc | None:
+    """The buffer of the loop's own, for the ``product`` alone, that ``value`` is a view of."""
     op = value.defining_op
-    while op is not None and value.has_one_use and SAME_MEMORY in op.traits:
+    is_own = set(product.terms).issuperset(value.users)
+    while op is not None and is_own and SAME_MEMORY in op.traits:
         value = op.operands[0]
-        op = value.defining_op
-    is_own = op is not None and ALLOCATES in op.traits and op.parent is loop.body and bool(op.operands)
-    return op if is_own and value.has_one_use and not gets_ring(op) else None
+        op, is_own = value.defining_op, value.has_one_use
+    is_new = op is not None and ALLOCATES in op.traits and op.parent is loop.body and bool(op.operands)
+    return op if is_new and is_own and not gets_ring(op) else None
 
 
 # -- several ----------------------------------------------------------------------------------------------
@@ -226,7 +228,7 @@ def _registers(values: Iterable[Value]) -> int:
 
 def _cut(function: Function, loop: For, products: list[Product], target: Target) -> None:
     """See PARTS and ROOM. Raises :class:`StaysError` where they do not admit it."""
-    if len(products) > 1:
+    if len(products) > 1 or len(products[0].terms) > 1:
         raise StaysError("one has a left operand in registers, and there are others; alone it has parts")
     (product,), parts = products, machine.PARTS_THROUGH_REGISTERS
     start, layout = product.start, product.start.a.type.layout

@@ -6,6 +6,7 @@
     threads, for an operand of ``mma.sync``       ``swizzle_for_dot_operand``    nothing
     threads, for an operand of FMA instructions   ``shared_for_fma_operand``     nothing
     threads, for a left operand of ``wgmma``      ``swizzle_for_dot_operand``    panels, if reads are as fast
+    threads, to store an operand of ``wgmma``     no swizzle                     panels
     threads, a vector                             no swizzle                     the same
     threads, a box for no product                 no swizzle                     the same
 """
@@ -27,6 +28,7 @@ from ptxforge.layouts.product_steps import shared_for_fma_operand
 from ptxforge.layouts.shared import InSharedMemory, Shared
 from ptxforge.layouts.swizzle import panels_for_dot_operand, swizzle_for_dot_operand
 from ptxforge.support import machine
+from ptxforge.support.worklist import each_once
 
 Order = tuple[int, ...]
 
@@ -66,13 +68,39 @@ def layout_of_boxes(load: Load) -> InSharedMemory | None:
         return None
     if type.rank == 1 or is_box_for_threads(load):
         return Shared(1, 1, 1, type.layout.order)
-    layouts = {user.result.type.layout if ALLOCATES in user.traits else None for user in users}
-    if len(layouts) != 1:
-        return None
-    (layout,) = layouts
-    if layout is None:
+    layouts = {user.result.type.layout for user in users if ALLOCATES in user.traits}
+    is_read = any(ALLOCATES not in user.traits for user in users)
+    if is_read and is_for_store(load.result):
+        panels = _panels_for_store(type)
+        return panels if layouts <= {panels} else None
+    if not layouts:
         return _panels_through_registers(load)
-    return layout if isinstance(layout, Panels) else None
+    layout = layouts.pop()
+    return layout if isinstance(layout, Panels) and not layouts and not is_read else None
+
+
+def is_for_store(tile: Value) -> bool:
+    """Whether all that threads make of a ``tile``, element by element, is operands that they store for
+    products of warpgroups."""
+    work, is_stored = [tile], False
+    for value in each_once(work):
+        for user in value.users:
+            is_alloc = ALLOCATES in user.traits
+            is_stored |= is_alloc and value is not tile
+            if is_alloc and isinstance(user.result.type.layout, Panels):
+                continue
+            moves = user.is_transpose or user.changes_layout or ELEMENTWISE in user.traits
+            if is_alloc or not moves or len(user.results) != 1:
+                return False
+            work.append(user.results[0])
+    return is_stored
+
+
+def _panels_for_store(type: T.TensorType) -> Panels | None:
+    row = type.shape[type.layout.order[0]] * type.element.bits // 8
+    if row < SWIZZLES[-1]:
+        return None
+    return Panels(min(row, SWIZZLES[0]), type.element.bits, type.layout.order)
 
 
 def is_box_for_threads(load: Load) -> bool:

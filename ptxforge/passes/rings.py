@@ -266,7 +266,7 @@ class Rings:
     def _read(self, load: Load, source: Value, use: int) -> None:
         """Products read tiles from shared memory, threads vectors, what they make operands of, and what is
         for no product."""
-        if not any(ALLOCATES in user.traits for user in load.result.users):
+        if not all(ALLOCATES in user.traits for user in load.result.users):
             read = Builder.at(load).create(LocalLoad, source, result_types=[load.result.type])
             self.stage[read] = use
             load.replace_with([read.result])

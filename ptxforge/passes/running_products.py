@@ -79,11 +79,10 @@ def let_products_run(loop: For) -> Running | None:
 def _take(wait: DotWait) -> Product:
     """The product that ``wait`` is for. Raises :class:`IRError` if it is not for one alone, that has a
     beginning."""
-    start = wait.flights[0].defining_op if len(wait.flights) == 1 else None
-    begin = start.begin if start is not None else None
-    if begin is None:
+    product = Product.behind(wait)
+    if product is None:
         raise IRError("a 'dot_wait' that is to move waits for no product alone")
-    return Product(begin, start, wait)
+    return product
 
 
 def _let_run_on(loop: For, products: list[Product]) -> Running:
@@ -92,7 +91,7 @@ def _let_run_on(loop: For, products: list[Product]) -> Running:
     for product in products:
         carry(loop, product)
     place = Builder.after(last) if waits_before is None else Builder.at(waits_before)
-    begun = [product.start.c for product in products]
+    begun = [product.terms[0].c for product in products]
     _take_turn(waits_before or last, place.create(DotWait, *begun, stays=len(begun)))
     return Running()
 
@@ -107,7 +106,7 @@ def _take_turn(scheduled: Operation, *ops: Operation) -> None:
 def _keep_buffers(loop: For, products: list[Product]) -> Operation | None:
     """See STORED. What waits for the last product, if there are such tiles: the first store, or the
     product."""
-    reads = (memory_of(value) for product in products for value in (product.start.a, product.start.b))
+    reads = (memory_of(value) for product in products for value in product.operands)
     tiles = [tile for tile in dict.fromkeys(reads) if tile is not None and "buffers" in tile.attributes]
     if not tiles:
         return None

@@ -184,6 +184,13 @@ branch around it included."""
 PRODUCTS_THAT_KEEP = 2
 """Products in a loop from which on a left operand that is the same in all iterations is read from shared
 memory: the assembler gives its registers away otherwise (``warpgroup_dots``, KEPT)."""
+STORES_RIGHT_OPERANDS = True
+"""Whether threads store a right operand that they compute, for ``wgmma`` to read it; else ``mma.sync`` does
+such products."""
+STORES_LEFT_OPERANDS = True
+"""Whether threads store the left operand of such a product, too; else it stays in registers."""
+COLUMNS_WORTH_A_STORE = 64
+"""Columns of a warpgroup's sums from which on ``wgmma`` makes up for the store of a right operand."""
 WRITTEN_OUT_INSTRUCTIONS = 1600
 """Instructions of a thread, an operation on one of its elements counting as one, up to which iterations of a
 ``while`` whose number is known stand one after the other."""

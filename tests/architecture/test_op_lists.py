@@ -43,6 +43,7 @@ ASKED = {
     "passes/interleave_products.py": (4, "deals out copies and reads between products"),
     "passes/lower_bounds.py": (1, "a number that was 32 bits wide"),
     "passes/lower_descriptors.py": (1, "a box of which dimensions of size 1 are dropped"),
+    "passes/operand_tiles.py": (1, "matches how operands of products were loaded"),
     "passes/optimize_dot_operands.py": (6, "matches what stands between a load and a product"),
     "passes/optimize_thread_locality.py": (3, "matches sums of rows that a loop adds up"),
     "passes/peel_loops.py": (1, "matches branches on a comparison of the loop's counter"),
@@ -57,7 +58,6 @@ ASKED = {
     "passes/split_loops.py": (2, "what a selection's condition is joined of, and its comparisons"),
     "passes/staggered_products.py": (1, "reads of what copies bring, which move with their wait"),
     "passes/tensor_stores.py": (1, "assembly by the user may touch any memory"),
-    "passes/warpgroup_dots.py": (1, "matches how operands of products were loaded"),
     "runtime/interpreted.py": (1, "a kernel with a breakpoint is made again, to stop at each statement"),
 }
 """Which modules ask whether an operation is of one class, how often, and why; no other does. To ask what an

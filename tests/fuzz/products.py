@@ -135,7 +135,8 @@ class _Products(Writer):
         more = ""
         if self.kind == "float32":
             more = self.pick(
-                (", input_precision='tf32'", ", input_precision='ieee'", "", ", allow_tf32=True", "")
+                (", input_precision='tf32'", ", input_precision='ieee'", "", ", allow_tf32=True",
+                 ", input_precision='tf32x3'")
             )
         if "float8" in self.kind:
             more = self.pick(("", "", ", max_num_imprecise_acc=32", ", max_num_imprecise_acc=0"))

@@ -309,14 +309,15 @@ POINTERS = {"e2m1": "*u8", "e4m3": "*fp8e4nv", "e5m2": "*fp8e5", "bf16": "*bf16"
 @pytest.mark.parametrize("target", ["sm_80", "sm_89", "sm_90a", "sm_120"])
 @pytest.mark.parametrize("formats", [("e4m3", "e2m1"), ("e2m1", "fp16"), ("bf16", "e5m2")], ids="-".join)
 def test_tensor_cores_do_it(assemble, target, formats):
-    """Every product is an ``mma.sync`` of 16-bit operands, none an ``fma``."""
+    """Every product is an ``mma.sync`` of 16-bit operands, or a ``wgmma``, none an ``fma``."""
     left, right = formats
     signature = {"a": POINTERS[left], "b": POINTERS[right], "a_scale": "*u8", "b_scale": "*u8", "c": "*fp32"}
     signature = {name: f"{type}:16" for name, type in signature.items()}
     sizes = constants(left, right, 64, 64, 256)
     ptx = compile_function(scaled_product, signature, sizes, target=target, num_stages=3).asm["ptx"]
     wanted = "f16" if "fp16" in formats else "bf16"
-    # 4 warps do 64 x 64 x 64 an iteration, m16n8k16 each.
-    assert len(re.findall(rf"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.{wanted}\.{wanted}", ptx)) == 32
+    # 4 warps do 64 x 64 x 64 an iteration, m16n8k16 each, or together m64n64k16.
+    form, count = (r"m16n8k16\.row\.col", 32) if target != "sm_90a" else ("m64n64k16", 4)
+    assert len(re.findall(rf"\.aligned\.{form}\.f32\.{wanted}\.{wanted}", ptx)) == count
     assert "fma.rn.f32" not in ptx and "cp.async" in ptx
     assemble(ptx)

@@ -16,11 +16,35 @@ from ptxforge.ir.views import memory_of
 
 @attrs.frozen
 class Product:
-    """A product with its beginning and its wait."""
+    """A product with its beginning and its wait. ``start`` starts it, or the last of its ``terms``
+    (``split_products.py``)."""
 
     begin: DotBegin
     start: DotAsync
     wait: DotWait
+
+    @property
+    def terms(self) -> list[DotAsync]:
+        """The products that are added to one sum, in order."""
+        found = [self.start]
+        while found[0].is_later_part:
+            found.insert(0, found[0].c.defining_op)
+        return found
+
+    @property
+    def operands(self) -> list[Value]:
+        """What its terms multiply."""
+        return [value for term in self.terms for value in (term.a, term.b)]
+
+    @classmethod
+    def behind(cls, wait: DotWait) -> Product | None:
+        """The product that ``wait`` is for; ``None`` if it is not for one alone, that has a beginning."""
+        start = wait.flights[0].defining_op if len(wait.flights) == 1 else None
+        first = start
+        while first is not None and first.is_later_part and first.c.has_one_use:
+            first = first.c.defining_op
+        begin = first.begin if first is not None else None
+        return None if begin is None else cls(begin, start, wait)
 
     @property
     def total(self) -> Value:
@@ -32,15 +56,13 @@ def products_of(loop: For) -> list[Product]:
     waited for at once."""
     found = []
     for op in loop.body.walk(DotAsync):
-        begin, waits = op.begin, op.result.users
-        is_simple = (
-            op.parent is loop.body and begin is not None and begin.parent is loop.body
-            and len(waits) == 1 and waits[0].effects.finishes == PRODUCTS
-            and len(waits[0].flights) == 1
-        )  # fmt: skip
-        if not is_simple:
+        user, *others = op.result.users
+        if user.effects.reads_by == PRODUCTS and not others and op.parent is user.parent:
+            continue  # one of several terms
+        product = Product.behind(user) if user.effects.finishes == PRODUCTS and not others else None
+        if product is None or op.parent is not loop.body or product.begin.parent is not loop.body:
             return []
-        found.append(Product(begin, op, waits[0]))
+        found.append(product)
     return found
 
 
