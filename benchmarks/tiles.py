@@ -26,7 +26,8 @@ TF32_TILES = _tiles(
     (128, 256, 32, 8, 3), (128, 128, 32, 4, 3), (128, 256, 32, 8, 4), (128, 128, 32, 8, 3),
     (256, 128, 32, 8, 3), (256, 128, 32, 8, 4),
 )  # fmt: skip
-TF32X3_TILES = _tiles((128, 128, 32, 8, 3), (128, 128, 32, 4, 3), (128, 256, 32, 8, 3), (64, 128, 32, 4, 3))
+TF32X3_TILES = _tiles((128, 128, 32, 8, 3), (128, 128, 32, 8, 2), (64, 128, 32, 4, 3), (64, 64, 32, 4, 3))
+"""Of products whose sums threads hold twice: those of a step, and of all steps."""
 SCALED_TILES = _tiles((128, 128, 64, 8, 3), (128, 256, 64, 8, 3), (128, 128, 128, 8, 3), (64, 128, 64, 4, 4))
 """Of products of 8-bit floats with scales for both operands, which become bf16 on their way."""
 INT8_TILES = _tiles((128, 256, 128, 8, 3), (128, 128, 128, 4, 3), (128, 256, 64, 8, 4), (128, 128, 128, 8, 3))

@@ -115,11 +115,12 @@ def left_operand(dot: Dot, layout: Mma, num_warps: int, right: Operand, room: in
     if loaded is not None and not is_split:
         return operand
     has_slices = is_added_up(dot)
-    if has_slices or (right.stored is not None and machine.STORES_LEFT_OPERANDS):
+    is_small = not has_slices and (not is_split or fits_registers(dot.a.type, dot, layout))
+    gains = machine.STORES_LEFT_OPERANDS and not (is_split and is_small)  # what is split waits anyway
+    if has_slices or (right.stored is not None and gains):
         stored = Operand(0, loaded, _stored(dot, 0, layout, num_warps))
         if stored.stored is not None and stored.stored_bytes(dot) + right.stored_bytes(dot) <= room:
             return stored
-    is_small = not has_slices and (not is_split or fits_registers(dot.a.type, dot, layout))
     return operand if is_small and (may_be_in_registers(dot.a) or loaded is not None) else None
 
 
@@ -135,11 +136,12 @@ def pays(layout: Mma, columns: int) -> bool:
 
 
 def fits_registers(left: T.TensorType, dot: Dot, layout: Mma) -> bool:
-    """Whether threads can hold all parts of the ``left`` operand of ``dot`` beside its sums."""
+    """Whether threads can hold all parts of the ``left`` operand of ``dot`` beside its sums, and those of one
+    step if they are added up outside of tensor cores."""
     warps = math.prod(layout.warps_per_cta)
     count = len({part for part, _ in terms_of(dot)})
     words = count * left.numel * narrow_type(dot).bytes // (4 * machine.WARP_SIZE * layout.warps_per_cta[0])
-    words += dot.result.type.bytes // (4 * machine.WARP_SIZE * warps)
+    words += (1 + (len(terms_of(dot)) > 1)) * dot.result.type.bytes // (4 * machine.WARP_SIZE * warps)
     return words + machine.REGISTERS_BESIDE_FLIGHTS <= pressure.room(machine.WARP_SIZE * warps)
 
 

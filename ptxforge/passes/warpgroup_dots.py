@@ -25,9 +25,10 @@ STORED      A B that is computed is stored for the product, if EXCHANGED does no
             is computed: the product runs on while threads compute the next one's operands. Only from
             ``COLUMNS_WORTH_A_STORE`` columns on, and where there is room beside the stages of what the loop
             loads; where that is for B alone, A stays in registers.
-SPLIT       What makes several products of one (``split_products.py``) adds them to one sum. Of f32 as tf32
-            the largest parts are the tiles themselves, of which nothing but tf32 is read, if they were loaded
-            as MEMORY wants it; all other parts are STORED (of A where that is in memory), each once.
+SPLIT       What makes several products of one (``split_products.py``) adds those of one step up in tensor
+            cores, and steps outside. Of f32 as tf32 the largest parts are the tiles themselves, of which
+            nothing but tf32 is read, if they were loaded as MEMORY wants it; all other parts of B are
+            STORED, each once, and those of A stay in registers, if there are enough beside both sums.
 LEFT        A comes from shared memory if it was loaded like B; what was computed stays in registers, and f32
             that lie along m go there on their way.
 KEPT        Where a loop has two products or more, an A that is the same in all iterations goes to shared
