@@ -30,6 +30,7 @@ def dot(
     * ``"tf32x3"``: split into two tf32 numbers, three products; close to float32.
     * ``"bf16x3"``: split into two bfloat16 numbers, three products; 16 mantissa bits.
     * ``"bf16x6"``: split into three bfloat16 numbers, six products; close to float32.
+      (These three add to ``acc`` in float32, outside of tensor cores, which cut off what they add.)
     * ``"ieee"``: not at all, without tensor cores; ``allow_tf32=False`` is its older spelling.
 
     ``max_num_imprecise_acc=n``, of 8-bit floats: where the hardware adds products in less than float32

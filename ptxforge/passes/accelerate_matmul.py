@@ -58,7 +58,7 @@ from ptxforge.layouts.product_steps import blocked_for_fma
 from ptxforge.passes.analysis.reasons import why_no_tensor_core
 from ptxforge.passes.conversions import converted
 from ptxforge.passes.operand_tiles import comes_from_dot, has_transposed_left
-from ptxforge.passes.split_products import parts_of, terms_of
+from ptxforge.passes.split_products import parts_of, sum_of_terms
 from ptxforge.passes.stored_operands import room_for_stores
 from ptxforge.passes.warpgroup_dots import are_better_transposed, use_warpgroups, why_not
 from ptxforge.support.target import Target
@@ -130,11 +130,15 @@ def _split(dot: Dot) -> list[Dot]:
     """See SPLIT."""
     b = Builder.at(dot)
     left, right = (parts_of(b, x, dot) for x in (dot.a, dot.b))
-    total, dots = dot.c, []
-    for i, j in terms_of(dot):
-        dots.append(b.create(Dot, left[i], right[j], total, input_precision="tf32"))
-        total = dots[-1].result
-    dot.replace_with([total])
+    dots = []
+
+    def multiply(terms: tuple[tuple[int, int], ...], total: Value) -> Value:
+        for i, j in terms:
+            dots.append(b.create(Dot, left[i], right[j], total, input_precision="tf32"))
+            total = dots[-1].result
+        return total
+
+    dot.replace_with([sum_of_terms(b, dot, dot.c, multiply)])
     return dots
 
 

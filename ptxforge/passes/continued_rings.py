@@ -33,8 +33,8 @@ from ptxforge.ir.core import Value
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.rewriter import constant_of
-from ptxforge.passes.analysis.rectangles import Dimension, Rectangle
 from ptxforge.passes.analysis.flights import runs_ahead
+from ptxforge.passes.analysis.rectangles import Dimension, Rectangle
 from ptxforge.passes.tensor_loads import TensorLoads
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from ptxforge.ir import types as T
-from ptxforge.ir.core import Function, Value
+from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import (
     ALLOCATES,
     COPIES,

@@ -43,8 +43,8 @@ from ptxforge.passes.persistent_programs import persistent_programs
 from ptxforge.passes.pipeline_loops import pipeline_loops
 from ptxforge.passes.place_maps import place_maps
 from ptxforge.passes.plan_ctas import plan_ctas
-from ptxforge.passes.properties import LAYOUTS, NO_ASSUMPTIONS, OFFSETS, VECTORS
 from ptxforge.passes.products_in_parts import products_in_parts
+from ptxforge.passes.properties import LAYOUTS, NO_ASSUMPTIONS, OFFSETS, VECTORS
 from ptxforge.passes.recompute_indices import recompute_indices
 from ptxforge.passes.reduce_data_duplication import reduce_data_duplication
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions

@@ -13,13 +13,12 @@ import attrs
 from ptxforge.ir import pressure
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.definition import ELEMENTWISE, REARRANGING
+from ptxforge.ir.core import Function, Value
+from ptxforge.ir.definition import ELEMENTWISE
 from ptxforge.ir.ops.control import loops_around
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shared import LocalAlloc
-from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts import wgmma
 from ptxforge.layouts.boxes import CHUNK_BYTES
 from ptxforge.layouts.cta import permuted_order
@@ -35,7 +34,7 @@ from ptxforge.passes.operand_tiles import (
     order_in_memory,
     transposed_in_memory,
 )
-from ptxforge.passes.split_products import narrow_type, parts_of, terms_of
+from ptxforge.passes.split_products import is_zero, narrow_type, parts_of, terms_of
 from ptxforge.support import machine
 from ptxforge.support.target import Target
 
@@ -225,11 +224,3 @@ def is_added_up(dot: Dot) -> bool:
     """Whether sums are taken out of the tensor core: see IMPRECISE. (Not the only one.)"""
     k, most = dot.a.type.shape[1], dot.max_num_imprecise_acc
     return dot.a.type.element in FLOATS_8 and 0 < most <= k and not (most == k and is_zero(dot.c))
-
-
-def is_zero(value: Value) -> bool:
-    op: Operation | None = value.defining_op
-    while op is not None and op.operands and REARRANGING in op.traits:
-        value = op.operands[0]
-        op = value.defining_op
-    return constant_of(value) == 0

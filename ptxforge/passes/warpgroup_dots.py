@@ -49,6 +49,8 @@ IMPRECISE   8-bit floats are summed in about 14 bits inside the tensor core. Wit
 
 from __future__ import annotations
 
+from functools import partial
+
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Value
@@ -62,13 +64,12 @@ from ptxforge.layouts.linear import LayoutError
 from ptxforge.layouts.mma_families import WGMMA, find_family
 from ptxforge.passes.operand_tiles import in_memory, loaded_tile, order_in_memory
 from ptxforge.passes.parts_of_operands import part_of_tile
-from ptxforge.passes.split_products import narrow_type, terms_of
+from ptxforge.passes.split_products import is_zero, narrow_type, sum_of_terms, terms_of
 from ptxforge.passes.stored_operands import (
     Operand,
     fits_registers,
     is_added_up,
     is_narrowed,
-    is_zero,
     left_operand,
     may_be_in_registers,
     pays,
@@ -201,12 +202,22 @@ def _replace(dot: Dot, layout: Mma, left: Operand, right: Operand) -> None:
     if is_added_up(dot):
         for start, width in _parts(dot):
             total = b.value(AddF, total, _apart(b, first[0], memory[0], total.type, start, width, signs))
+    elif len(terms_of(dot)) > 1:
+        total = sum_of_terms(b, dot, total, partial(_product, b, first, memory, signs))
     else:
-        flight = b.value(DotBegin, total, is_zero=is_zero(dot.c))
-        for i, j in terms_of(dot):
-            flight = b.value(DotAsync, first[i], memory[j], flight, **signs)
-        total = b.value(DotWait, flight)
+        total = _product(b, first, memory, signs, terms_of(dot), total)
     dot.replace_with([b.value(ConvertLayout, total, type=dot.result.type)])
+
+
+def _product(
+    b: Builder, left: list[Value], right: list[Value], signs: dict, terms: tuple[tuple[int, int], ...],
+    total: Value,
+) -> Value:  # fmt: skip
+    """``total``, and the products of parts of both operands."""
+    flight = b.value(DotBegin, total, is_zero=is_zero(total))
+    for i, j in terms:
+        flight = b.value(DotAsync, left[i], right[j], flight, **signs)
+    return b.value(DotWait, flight)
 
 
 def _parts(dot: Dot) -> list[tuple[int, int]]:

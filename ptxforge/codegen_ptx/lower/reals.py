@@ -11,7 +11,6 @@ from ptxforge.codegen_ptx.ptx.constants import f32, f64
 from ptxforge.codegen_ptx.ptx.formula import Step, Value, fma, where, with_sign_of
 from ptxforge.codegen_ptx.ptx.registers import Register
 
-
 TO_WHOLE = 1.5 * 2.0**23
 """Added to an f32 below 2**22 it rounds that to an integer, which then stands in its lowest bits."""
 
