@@ -56,7 +56,8 @@ READING ON  A loop that ``reads_on`` takes its tiles out of the ring of the one 
 BUFFERS     One more than the distance, so that the buffer that a step fills is not one that the step reads:
             one barrier per step is enough (the copy follows the barrier that follows the wait).
             ``async_copy.ordered`` tells ``insert_barriers`` so. The prologue's copies are not ordered: in a
-            loop around, a warp may still read what the last steps before it had waited for.
+            loop around, a warp may still read what the last steps before it had waited for. Nor are those of
+            a step whose tiles only products in an ``if`` read: they come first, with no barrier before them.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.mbarrier import BarrierInval
 from ptxforge.ir.ops.memory import Barrier, Load
-from ptxforge.ir.ops.shared import AsyncWait, LocalDealloc
+from ptxforge.ir.ops.shared import AsyncWait, LocalDealloc, LocalLoad
+from ptxforge.ir.views import memory_of
 from ptxforge.passes.analysis.flights import runs_ahead
 from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.analysis.stages import place_dependencies
@@ -126,6 +128,8 @@ def _pipeline(
         for name in ("distance", "last_stage", "reads_on"):
             end.attributes.pop(name)
     slices = cut_product(loop, stage, last)
+    if _begins_with_reads(loop, rings, stage, last):
+        _promise_order(loop, rings)
     _finish(loop, rings, end)
     running = let_products_run(loop)
     place_dependencies(loop, stage, last)
@@ -183,14 +187,27 @@ def _around(loop: For, by_tma: TensorLoads, loads: list[Load]) -> For | None:
     return outer if all(map(by_tma.rectangle, loads)) and outer is not None and outer.is_counted else None
 
 
-def _finish(loop: For, rings: Rings, last: For) -> None:
-    """Say which copies of the steady state need no barrier, and free the rings behind the ``last`` loop that
-    reads there."""
+def _begins_with_reads(loop: For, rings: Rings, stage: dict[Operation, int], last: int) -> bool:
+    """Whether a step reads some of its tiles, behind the barrier that this takes, before it copies others:
+    see BUFFERS. (So it does for products of its own, which all copies follow.)"""
+    if any(loop.body.of(Product)):
+        return True
+    tiles = {memory_of(buffer) for buffer in rings.buffers}
+    reads = (read for read in loop.body.of(LocalLoad) if stage.get(read) == last)
+    return any(memory_of(read.source) in tiles for read in reads)
+
+
+def _promise_order(loop: For, rings: Rings) -> None:
+    """Say which copies of the steady state need no barrier."""
     # mbarriers keep copies away in a chain, and in a cluster
     queues = (COPIES, TENSORS) if loop.peeled or rings.multicasts else (COPIES,)
     for op in loop.body.operations:
         if op.effects.fills in queues:
             op.attributes["ordered"] = True
+
+
+def _finish(loop: For, rings: Rings, last: For) -> None:
+    """Free the rings behind the ``last`` loop that reads there."""
     behind = Builder.after(last)
     if rings.copies_by_threads:
         behind.create(AsyncWait, num=0)
