@@ -86,6 +86,14 @@ def place_of(file: str) -> tuple[int, int]:
     return {"frontend/semantics": (0, 0), "codegen_ptx/lower": (2, 0)}[folder]
 
 
+def test_the_passes_and_the_analyses_stand_in_their_page():
+    text = (ROOT / "docs/passes.md").read_text()
+    files = {path.stem for path in (ROOT / "ptxforge/passes/analysis").glob("*.py")} - {"__init__", "kept"}
+    rows = {row.name for row in PIPELINE}
+    assert not [name for name in sorted(rows) if f"`{name}`" not in text]
+    assert not [name for name in sorted(files) if f"| `{name}` |" not in text]
+
+
 def test_the_walks_follow_the_pipeline():
     for walk in walks():
         places = [place_of(file) for file, _ in STEP.findall(walk)]
