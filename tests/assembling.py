@@ -17,8 +17,8 @@ from pathlib import Path
 from ptxforge.runtime import tools
 from ptxforge.support.errors import DeviceError
 
-MOST = 32
-"""Texts of a call."""
+MOST, SECONDS = 8, 30
+"""Texts of a call, and how long it may take: with more texts ``ptxas`` 13.0 may fail, or never end."""
 
 _TARGET = re.compile(r"^\.target\s+(\w+)", re.MULTILINE)
 _ENTRY = re.compile(r"(\.entry\s+[\w$]+)")
@@ -80,7 +80,10 @@ def accepts(texts: list[str], target: str, *options: str) -> bool:
         for number, (file, ptx) in enumerate(zip(files, texts), 1):
             file.write_text(_FILE.sub(rf"\g<1>{number}00\2", _ENTRY.sub(rf"\1_{number}", ptx)))
         command = [tools.find("ptxas"), *options, f"-arch={target}", *files, "-o", Path(folder, "cubin")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            return False
     return done.returncode == 0 and not tools.serialized_products(done.stdout + done.stderr)
 
 

@@ -153,12 +153,15 @@ def _barrier_in_front_of_copies(
     loop: For, rings: Rings, turn: dict[Operation, int], running: Running | None, last: int
 ) -> list[Operation]:
     """What keeps copies waiting until all threads have read the tiles of a step: where TMA copies, or
-    products run on, which read them, too. It gets its ``turn`` with the first copy."""
+    products run on, which read them, too. It gets its ``turn`` with the first copy. (What several CTAs get
+    waits for those of all; only the thread that starts such copies does, which is too little for others.)"""
     starts = [op for op in loop.body.operations if op.effects.starts in (COPIES, TENSORS)]
     if loop.peeled or not (starts if running is not None else rings.barriers):
         return []
     first = min(starts, key=turn.__getitem__)
     barrier = rings.meet(first, last) if rings.barriers else [Builder.at(first).create(Barrier)]
+    if rings.multicasts and running is not None and any(op.effects.starts == COPIES for op in starts):
+        barrier.append(Builder.at(first).create(Barrier))
     turn.update(dict.fromkeys(barrier, turn[first]))
     return barrier
 

@@ -210,7 +210,11 @@ def _in_layout(value: Value, layout: Distributed | None) -> Value:
         return value
     there = (user for user in value.users if user.changes_layout and user.result.type.layout == layout)
     op = next(there, None)
-    return convert_at_definition(value, layout) if op is None else op.result
+    if op is None:
+        return convert_at_definition(value, layout)
+    if value.defining_op is not None:
+        op.move_after(value.defining_op)  # it may stand behind those dots
+    return op.result
 
 
 def _behind_conversions(value: Value) -> Value:
