@@ -10,6 +10,7 @@ from ptxforge.ir.definition import ALLOCATES
 from ptxforge.ir.warps import threads_of
 from ptxforge.layouts.panels import MAX_ALIGNMENT, Panels
 from ptxforge.support import machine, tensor_map
+from ptxforge.support.location import escaped
 
 _PARAMETER_TYPES = {
     T.I1: "u8", T.I8: "u8", T.I16: "u16", T.I32: "u32", T.I64: "u64", T.F8E4M3: "u8", T.F8E5M2: "u8",
@@ -36,7 +37,7 @@ def module_text(
     registers, body = pipeline.run(builder, why, timings)
     major, minor = builder.version
     lines = [f".version {major}.{minor}", f".target {builder.target}", ".address_size 64", ""]
-    lines += [f'.file {number} "{_escape(name)}"' for name, number in builder.files.items()]
+    lines += [f'.file {number} "{escaped(name)}"' for name, number in builder.files.items()]
     lines += builder.declarations
     if shared_bytes:
         alignment = MAX_ALIGNMENT if _has_panels(function) else machine.BUFFER_ALIGNMENT
@@ -55,10 +56,6 @@ def _end(function: Function, builder: Builder, body: str) -> list[str]:
     line = f"\t.loc {number} {place.line} {place.column + 1}" if number else ""
     last = body[max(body.rfind("\t.loc "), 0) :].partition("\n")[0]
     return ["\tret;"] if line in ("", last) else [line, "\tret;"]
-
-
-def _escape(name: str) -> str:
-    return name.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _header(function: Function) -> list[str]:

@@ -190,6 +190,11 @@ def cast(ctx: Context, x: TensorValue, dtype: L.dtype | L.pointer_type, rounding
     return _int_to_int(ctx, x, dtype)
 
 
+def converted(ctx: Context, value: Any, dtype: L.dtype) -> TensorValue:
+    """A block, or a number of Python's, as ``dtype``."""
+    return cast(ctx, value, dtype) if isinstance(value, TensorValue) else ctx.constant(value, dtype)
+
+
 def _convert(ctx: Context, kind: type, x: TensorValue, dtype: L.dtype, **attributes: str) -> TensorValue:
     return ctx.typed(kind, x, dtype=dtype, shape=x.shape, **attributes)
 

@@ -309,6 +309,11 @@ class Operation(Interfaces):
             return "partial" not in self.traits and self.is_pure
         return self.is_pure and not any("partial" in op.traits for op in self.walk())
 
+    @property
+    def is_elementwise(self) -> bool:
+        """Pure, and each element of its one result follows from those in its place."""
+        return self.is_pure and len(self.results) == 1 and "elementwise" in self.traits
+
     def __repr__(self) -> str:
         results = ", ".join(str(r.type) for r in self.results)
         return f"<{self.name} {self.attributes or ''} -> {results or '()'}>"

@@ -32,7 +32,7 @@ from collections.abc import Callable
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.definition import ELEMENTWISE, HINTS, REARRANGING, UNIFORM
+from ptxforge.ir.definition import HINTS, REARRANGING, UNIFORM
 from ptxforge.ir.ops.arith import AddI, DivSI, DivUI, MulI, ShrSI, ShrUI
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load
@@ -81,11 +81,7 @@ def _only_feeds_products(value: Value, load: Load) -> bool:
 
 
 def _passes_on(op: Operation) -> bool:
-    return len(op.results) == 1 and (_is_elementwise(op) or REARRANGING in op.traits)
-
-
-def _is_elementwise(op: Operation) -> bool:
-    return op.is_pure and len(op.results) == 1 and ELEMENTWISE in op.traits
+    return len(op.results) == 1 and (op.is_elementwise or REARRANGING in op.traits)
 
 
 def _run(load: Load, facts: AxisInfoAnalysis) -> tuple[int, int] | None:
@@ -140,7 +136,7 @@ class _Fewer:
         if (rule := self.rules.get(type(op))) is not None:
             return rule(self, op, dim)
         operands = [self.of(v, dim) for v in op.operands]
-        if None in operands or not (_is_elementwise(op) or UNIFORM in op.traits):
+        if None in operands or not (op.is_elementwise or UNIFORM in op.traits):
             return None
         copy = op.clone({})
         for key in HINTS & copy.attributes.keys():

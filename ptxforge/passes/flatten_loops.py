@@ -59,6 +59,7 @@ from ptxforge.ir.warps import scratch_of
 from ptxforge.passes.analysis.roots import root_of_access
 from ptxforge.passes.expand_loops import expand_loop
 from ptxforge.passes.stage_boxes import least_bytes
+from ptxforge.passes.stays import StaysError
 from ptxforge.support.target import Target
 from ptxforge.support.worklist import each_once
 
@@ -85,10 +86,6 @@ def flatten_loops(function: Function, target: Target) -> bool:
         _overlap(loop, inner, ahead)
         changed = True
     return changed
-
-
-class StaysError(Exception):
-    """A loop stays as it is; the text says why, for a remark."""
 
 
 def _inner_loop(loop: For) -> For:

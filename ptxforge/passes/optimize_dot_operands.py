@@ -32,7 +32,7 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Value
-from ptxforge.ir.definition import ELEMENTWISE, UNIFORM
+from ptxforge.ir.definition import UNIFORM
 from ptxforge.ir.ops.cast import TruncF
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
@@ -105,7 +105,7 @@ class _Chain:
             return self.follow(op.x)
         if op.is_transpose:
             return self.follow(op.x)
-        if not _is_elementwise(op) or not _only_feeds_dots(op.result):
+        if not op.is_elementwise or not _only_feeds_dots(op.result):
             return False
         self.work[op] = None
         return all(map(self.follow, _tensors(op)))
@@ -200,10 +200,6 @@ def _transposed(b: Builder, value: Value, order: Order) -> Value:
     return b.value(Broadcast, narrow, type=T.TensorType(shape, value.type.element, narrow.type.layout))
 
 
-def _is_elementwise(op: Operation) -> bool:
-    return op.is_pure and len(op.results) == 1 and ELEMENTWISE in op.traits
-
-
 def _is_spread(op: Operation) -> bool:
     """Whether every element of the result is a copy of one of fewer."""
     return UNIFORM in op.traits or isinstance(op, Broadcast)
@@ -222,7 +218,7 @@ def _only_feeds_dots(value: Value) -> bool:
             if index > 1:
                 return False
             continue
-        passes_on = user.is_transpose or user.changes_layout or _is_elementwise(user)
+        passes_on = user.is_transpose or user.changes_layout or user.is_elementwise
         if not passes_on or not _only_feeds_dots(user.result):
             return False
     return True

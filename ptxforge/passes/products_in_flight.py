@@ -73,11 +73,11 @@ from ptxforge.passes.analysis.flights import (
     sum_of,
 )
 from ptxforge.passes.analysis.spare_memory import planned_shared_bytes
-from ptxforge.passes.flatten_loops import StaysError
 from ptxforge.passes.parts_of_operands import Cutter, Part
 from ptxforge.passes.products_in_parts import parts_of_left
 from ptxforge.passes.reduce_data_duplication import goes_through_shared_memory
 from ptxforge.passes.rings import tile_behind, values_read
+from ptxforge.passes.stays import StaysError
 from ptxforge.support import machine
 from ptxforge.support.target import Target
 from ptxforge.support.worklist import each_once

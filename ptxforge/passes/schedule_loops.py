@@ -54,10 +54,10 @@ from ptxforge.passes.analysis.pipelined_loads import may_be_pipelined, pipelined
 from ptxforge.passes.analysis.reasons import why_not_ahead
 from ptxforge.passes.chained_products import schedule_chain
 from ptxforge.passes.deal_out_tiles import deal_out_tiles
-from ptxforge.passes.flatten_loops import StaysError
 from ptxforge.passes.loads_in_registers import run_ahead_in_registers, run_narrow_ahead
 from ptxforge.passes.products_in_flight import schedule_products
 from ptxforge.passes.sliced_products import products_of, width_of_slices
+from ptxforge.passes.stays import StaysError
 from ptxforge.passes.tensor_loads import TensorLoads, is_vector
 from ptxforge.support.target import Target
 

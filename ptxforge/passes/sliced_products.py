@@ -55,9 +55,9 @@ from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shape import Broadcast
 from ptxforge.ir.ops.shared import LocalLoad
 from ptxforge.layouts.encodings import DotOperand, Mma, elements_per_thread
-from ptxforge.passes.flatten_loops import StaysError
 from ptxforge.passes.parts_of_operands import Cutter, Part, read_part
 from ptxforge.passes.rings import layout_behind, tile_behind, values_read
+from ptxforge.passes.stays import StaysError
 from ptxforge.support import machine
 from ptxforge.support.errors import IRError
 

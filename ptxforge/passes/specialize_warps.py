@@ -51,9 +51,10 @@ from ptxforge.ir.ops.shared import LocalAlloc, LocalDealloc, NextPhase, NextSlot
 from ptxforge.ir.ops.warpgroup import DotAsync, DotWait
 from ptxforge.ir.pressure import held_by_products
 from ptxforge.passes.dce import Liveness, dce, sweep
-from ptxforge.passes.flatten_loops import StaysError, keep_for_all_iterations, room_side_by_side
+from ptxforge.passes.flatten_loops import keep_for_all_iterations, room_side_by_side
 from ptxforge.passes.group_registers import consumer_registers, set_registers, suffice
 from ptxforge.passes.persistent_programs import stages_of
+from ptxforge.passes.stays import StaysError
 from ptxforge.passes.tensor_loads import pick, ring_of_barriers
 from ptxforge.support import machine
 from ptxforge.support.errors import VerificationError

@@ -38,6 +38,7 @@ from ptxforge.compiler import Artifact, Assembly
 from ptxforge.runtime import compiler_state, store
 from ptxforge.runtime.store import folder, hashed
 from ptxforge.support.container import FIELDS, DamagedFileError, described
+from ptxforge.support.location import escaped
 from ptxforge.support.promises import Promise
 from ptxforge.support.source_text import source_text
 from ptxforge.support.tensor_map import TensorMapRecipe
@@ -93,7 +94,7 @@ def moved(ptx: str, before: Sequence[FunctionPlace], now: Sequence[FunctionPlace
                 return f".loc {numbers[new.file]} {line} {column}"
         return f".loc {numbers[names[number]]} {line} {column}"
 
-    table = "".join(f'.file {number} "{_escaped(name)}"\n' for name, number in numbers.items())
+    table = "".join(f'.file {number} "{escaped(name)}"\n' for name, number in numbers.items())
     first = _FILE.search(ptx)
     if first is None:
         return ptx
@@ -108,10 +109,6 @@ def _numbers(names: Iterable[str], pairs: list[tuple[FunctionPlace, FunctionPlac
         for file in [new.file for old, new in pairs if old.file == name] or [name]:
             numbers.setdefault(file, len(numbers) + 1)
     return numbers
-
-
-def _escaped(name: str) -> str:
-    return name.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _plain(name: str) -> str:

@@ -92,3 +92,8 @@ def describe(location: Location) -> str:
         body = snippet(here, context=2 if depth == 0 else 0)
         parts.append(f"{lead} {where}{inside}" + (f"\n{body}" if body else ""))
     return "\n".join(parts)
+
+
+def escaped(name: str) -> str:
+    """A file's name as it stands between the quotes of a directive of PTX."""
+    return name.replace("\\", "\\\\").replace('"', '\\"')

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ptxforge.codegen_ptx.ptx.pipeline import PASSES
+from ptxforge.codegen_ptx.ptx.pipeline import PASSES, RULES
 from ptxforge.ir import ops as _ops  # noqa: F401 - fills the registry
 from ptxforge.ir.definition import REGISTRY
 from ptxforge.ir.parser import parse_function
@@ -86,12 +86,65 @@ def place_of(file: str) -> tuple[int, int]:
     return {"frontend/semantics": (0, 0), "codegen_ptx/lower": (2, 0)}[folder]
 
 
-def test_the_passes_and_the_analyses_stand_in_their_page():
-    text = (ROOT / "docs/passes.md").read_text()
+def part_of_passes(title: str) -> str:
+    """What stands in ``docs/passes.md`` under a title."""
+    return (ROOT / "docs/passes.md").read_text().split(f"\n## {title}")[1].split("\n## ")[0]
+
+
+def rows_of(text: str) -> list[str]:
+    """The names with which rows of a table begin."""
+    return re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+
+
+def test_the_road_names_every_pass():
+    road = part_of_passes("The road")
+    assert not [name for name in sorted({row.name for row in PIPELINE}) if f"`{name}`" not in road]
+
+
+def test_the_passes_over_instructions_stand_in_their_order():
+    text = part_of_passes("Passes over instructions")
+    assert rows_of(text) == [row.name for row in PASSES]
+    assert not [name for name in RULES if f"`{name}`" not in text]
+
+
+def test_the_analyses_stand_in_their_table():
     files = {path.stem for path in (ROOT / "ptxforge/passes/analysis").glob("*.py")} - {"__init__", "kept"}
-    rows = {row.name for row in PIPELINE}
-    assert not [name for name in sorted(rows) if f"`{name}`" not in text]
-    assert not [name for name in sorted(files) if f"| `{name}` |" not in text]
+    assert sorted(rows_of(part_of_passes("Facts that passes share"))) == sorted(files)
+
+
+SEE = re.compile(
+    r"\b[Ss]ee\s+(?P<rules>[A-Z][A-Z_]+\b(?:(?:,\s|\s+and\s+|\s+)[A-Z][A-Z_]+\b)*)"
+    r"(?:\s+(?:of|in)\s+``(?P<file>[\w/]+\.py)``)?"
+)
+"""A reference to rules, whose names are in capitals: in the same file, or in one that is named."""
+
+
+def unknown_rules(path: Path) -> list[str]:
+    """The rules that a file refers to, and that neither it nor a file which it says has them begins a line
+    with. (A second word, as in TWO AHEAD, belongs to the first one's line.)"""
+    own = path.read_text()
+    found = list(SEE.finditer(own))
+    texts = [own, *((ROOT / "ptxforge/passes" / name).read_text() for m in found if (name := m["file"]))]
+    names = {name for m in found for name in re.split(r",\s|\s+and\s+", " ".join(m["rules"].split()))}
+    bare = [SEE.sub("", text) for text in texts]
+    return sorted(
+        name for name in names
+        if not any(re.search(rf"^(?:\d+\. )?{name}\b", text, re.MULTILINE) for text in bare)
+    )  # fmt: skip
+
+
+def test_rules_that_are_referred_to_exist():
+    files = [path for path in (ROOT / "ptxforge").rglob("*.py") if SEE.search(path.read_text())]
+    assert len(files) >= 30
+    assert not {path.name: rules for path in files if (rules := unknown_rules(path))}
+
+
+def test_references_to_rules_are_found(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text('"""Rules\n\nHERE   what holds.\nTWO AHEAD  more.\n"""\n# See HERE, GONE and TWO AHEAD\n')
+    assert unknown_rules(path) == ["GONE"]
+    path.write_text('"""See CHOICE of ``plan_ctas.py``."""\n# see ONCE, and see NEVER.\n')
+    assert unknown_rules(path) == ["NEVER"]
 
 
 def test_the_walks_follow_the_pipeline():

@@ -7,7 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from ptxforge.frontend.context import Context, default_dtype, holds
-from ptxforge.frontend.convert import broadcast_to, cast, common_dtype, common_shape, not_zero, operands
+from ptxforge.frontend.convert import (
+    broadcast_to,
+    cast,
+    common_dtype,
+    common_shape,
+    converted,
+    not_zero,
+    operands,
+)
 from ptxforge.frontend.semantics.arguments import choice, static_bool, static_int, tensor
 from ptxforge.frontend.semantics.registry import ArgumentProblem, implements
 from ptxforge.frontend.values import TensorValue, describe, dtype_name, is_number
@@ -406,11 +414,7 @@ def _common_numbers(ctx: Context, function: str, values: dict[str, Any]) -> list
         dtype = given.dtype if dtype is None else common_dtype(dtype, is_number_dtype, given.dtype, mine)
         is_number_dtype = is_number_dtype and mine
         shape = common_shape(shape, given.shape, function)
-    return [broadcast_to(ctx, _as(ctx, value, dtype), shape) for value in values.values()]
-
-
-def _as(ctx: Context, value: Any, dtype: L.dtype) -> TensorValue:
-    return cast(ctx, value, dtype) if isinstance(value, TensorValue) else ctx.constant(value, dtype)
+    return [broadcast_to(ctx, converted(ctx, value, dtype), shape) for value in values.values()]
 
 
 @implements(language.cdiv)

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from ptxforge.frontend.context import Context, default_dtype
-from ptxforge.frontend.convert import broadcast_to, cast, common_dtype, common_shape
+from ptxforge.frontend.convert import broadcast_to, common_dtype, common_shape, converted
 from ptxforge.frontend.semantics import arguments
 from ptxforge.frontend.semantics.registry import ArgumentProblem, implements, implements_kind
 from ptxforge.frontend.values import TensorValue, describe, dtype_name, ir_type, is_number
@@ -34,7 +34,7 @@ def instruction(ctx: Context, stub: Instruction, *args: Any, **kwargs: Any) -> T
         if isinstance(value, TensorValue):
             shape = common_shape(shape, value.shape, stub.__name__)
     operands = [
-        broadcast_to(ctx, _converted(ctx, value, dtype), shape)
+        broadcast_to(ctx, converted(ctx, value, dtype), shape)
         for value, dtype in zip(given.values(), form.arguments, strict=True)
     ]
     op = ctx.builder.create(
@@ -46,10 +46,6 @@ def instruction(ctx: Context, stub: Instruction, *args: Any, **kwargs: Any) -> T
         ptx_version=_OLDEST,
     )
     return TensorValue(op.result, form.result)
-
-
-def _converted(ctx: Context, value: Any, dtype: L.dtype) -> TensorValue:
-    return cast(ctx, value, dtype) if isinstance(value, TensorValue) else ctx.constant(value, dtype)
 
 
 def _form(stub: Instruction, given: dict[str, Any]) -> Form:
