@@ -101,6 +101,15 @@ def test_the_generator_draws_everything():
         assert count >= least, f"{name}: {count} programs"
 
 
+@pytest.mark.parametrize("seed", [2653, 8823])
+def test_programs_that_failed_once(seed, tmp_path):
+    """Copies by threads beside multicast ones, of which nothing kept them waiting; a product of a value with
+    its own transpose, which a store has in another layout behind it."""
+    program = generate(seed)
+    assert "tl.dot" in program.source
+    check(program, load([program], tmp_path)[program.name])
+
+
 def test_the_programs_are_the_same_everywhere():
     """A seed that failed once can be looked at again."""
     one, other = generate(7), generate(7)
