@@ -183,8 +183,8 @@ def test_products_of_parts_begin_at_zero(precision, layout, assemble):
 
 
 def test_parts_of_tf32_are_the_tiles_themselves():
-    """Of a right tile along k nothing but the rest is stored, and of a left one nothing. Of tiles across k the
-    one whose parts are read by threads becomes the left one."""
+    """Of a right tile along k nothing but the rest is stored, and of a left one nothing. Of tiles across k,
+    one whose parts threads read becomes the left one."""
     stores = {layout: compiled("fp32", "loaded", (128, 128, 32), 8, 3, layout, PRECISION="tf32x3")
               .asm["gpu"].split("= for ")[1].count("local_alloc") for layout in ("NT", "NN")}  # fmt: skip
     assert stores == {"NT": 1, "NN": 1}
