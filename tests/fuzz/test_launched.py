@@ -85,6 +85,15 @@ def test_tensors_that_begin_and_advance_by_no_multiple_of_16_bytes(shard, tmp_pa
     assert refused or shard >= 6, "no launch was refused"
 
 
+@pytest.mark.parametrize("seed", [48, 78])
+def test_a_base_of_no_multiple_of_16_bytes_in_a_loop(seed, tmp_path):
+    """A descriptor that is made in a loop, which may not run at all: nobody asks, and threads copy."""
+    program = corners.generate(seed)
+    kernel = ptxforge.jit(load(program, tmp_path))
+    chosen = [name for name in program.arrays if name.startswith("x")][:1]
+    assert not _refused(program, kernel, chosen, program.scalars, chosen)
+
+
 def _refused(program: LaunchedProgram, kernel, moved: list[str], scalars: dict, named: list[str]) -> bool:
     """Whether a launch with these scalars, and these arrays one element behind a multiple of 16 bytes, raises
     an error that names one of ``named``; one that does not gives what it should."""

@@ -159,3 +159,21 @@ def test_volatile_loads(execute, each, type):
     constants = {"LOADED": "", "STORED": "", "POLICY": "", "VOLATILE": True, "N": n}
     for (out,) in execute(copy, (1,), [x, np.zeros_like(x)], constants, outputs=[1], num_warps=1):
         np.testing.assert_array_equal(out, x)
+
+
+@ptxforge.jit
+def swaps(x, old, SEM: tl.constexpr, SCOPE: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    v = i.to(x.dtype.element_ty)
+    tl.store(old + i, tl.atomic_cas(x + i, v, v + 1, sem=SEM, scope=SCOPE))
+
+
+@pytest.mark.parametrize(("order", "scope"), ORDERS)
+@pytest.mark.parametrize("each", [1, 2])
+def test_swaps_of_sixteen_bits(execute, order, scope, each):
+    n = LANES * each
+    x = np.where(np.arange(n) % 3, np.arange(n), 500).astype(np.int16)
+    constants = {"SEM": order, "SCOPE": scope, "N": n}
+    for new, old in execute(swaps, (1,), [x, np.zeros_like(x)], constants, outputs=[0, 1], num_warps=1):
+        np.testing.assert_array_equal(new, np.where(x == np.arange(n), x + 1, x))
+        np.testing.assert_array_equal(old, x)
